@@ -1,0 +1,60 @@
+# Everything that is done with this repository. Each target installs what it needs into .venv, once.
+
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
+PYTEST := $(BIN)/python -m pytest
+
+export HF_HUB_OFFLINE := 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: help install demo test test-full lint format bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install: $(VENV)/.development ## everything for working on samestep
+
+demo: $(VENV)/.frameworks ## drill the transformers example and show the verdict
+	$(BIN)/python scripts/demo.py
+
+test: $(VENV)/.development ## the suite, with a seeded sample of the zoo
+	scripts/test.sh -m "not full"
+
+test-full: $(VENV)/.development ## the suite, with the whole zoo
+	scripts/test.sh
+
+lint: $(VENV)/.development ## ruff, mypy, import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.development ## let ruff format and fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.development ## the benchmarks, with their numbers
+	$(BIN)/python benchmarks/drill_vs_ckpt_chaos.py
+	$(BIN)/python benchmarks/probe_overhead.py
+
+clean: ## remove .venv and all caches
+	rm -rf $(VENV) .samestep .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# pip 25.1 brought --group. torch comes first and alone, so that no other package chooses its build.
+$(VENV)/.torch: constraints.txt
+	@test -n "$(PYTHON)" || { echo "error: samestep needs Python 3.11 or newer; none was found"; exit 2; }
+	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(PIP) torch
+	@touch $@
+
+$(VENV)/.frameworks: $(VENV)/.torch pyproject.toml
+	$(PIP) --group frameworks --editable .
+	@touch $@
+
+$(VENV)/.development: $(VENV)/.frameworks
+	$(PIP) --group test --group lint
+	@touch $@

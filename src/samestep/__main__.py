@@ -1,0 +1,5 @@
+"""``python -m samestep``."""
+
+from samestep.cli.main import main
+
+main()

@@ -1,0 +1,47 @@
+"""Reading what training frameworks leave on disk: which checkpoints, what is in them, are they whole.
+
+Files are read by their headers and never unpickled.
+"""
+
+from .frameworks import FRAMEWORKS, Framework, framework_hint
+from .inspection import inspect_path, inspect_unit
+from .model import (
+    UNKNOWN,
+    Answer,
+    ComponentReport,
+    Danger,
+    FolderInspection,
+    Inspection,
+    Presence,
+    Problem,
+    Selection,
+    Unit,
+    Verdict,
+)
+from .naming import is_leftover, is_log
+from .selection import select, would_pick
+from .units import find_units
+
+__all__ = [
+    "FRAMEWORKS",
+    "UNKNOWN",
+    "Answer",
+    "ComponentReport",
+    "Danger",
+    "FolderInspection",
+    "Framework",
+    "Inspection",
+    "Presence",
+    "Problem",
+    "Selection",
+    "Unit",
+    "Verdict",
+    "find_units",
+    "framework_hint",
+    "inspect_path",
+    "inspect_unit",
+    "is_leftover",
+    "is_log",
+    "select",
+    "would_pick",
+]

@@ -1,0 +1,146 @@
+"""``samestep doctor``: what this machine can and cannot do, and what that means for a drill."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from samestep import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DOCTOR_SCHEMA: Final = "samestep.doctor/1"
+FRAMEWORKS: Final = ("transformers", "accelerate", "lightning", "peft", "torchdata", "deepspeed")
+GIB: Final = 1024**3
+SCARCE_MEMORY_BYTES: Final = 4 * GIB
+SCARCE_DISK_BYTES: Final = 5 * GIB
+OLDEST_TORCH: Final = (2, 9)
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One line of the doctor: what was looked at, what was found, whether that is good, what it means for a drill."""
+
+    name: str
+    found: str
+    good: bool
+    meaning: str
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def doctor(*, as_json: bool) -> None:
+    """Tell what this machine can and cannot do, and what that means for a drill."""
+    checks = list(examine())
+    if as_json:
+        plain = {"schema": DOCTOR_SCHEMA, "version": __version__, "checks": msgspec.to_builtins(checks)}
+        click.echo(json.dumps(plain, indent=2))
+        return
+    name_width = max(len(check.name) for check in checks)
+    found_width = max(len(check.found) for check in checks)
+    for check in checks:
+        mark = click.style("ok", fg="green") if check.good else click.style("--", fg="yellow")
+        click.echo(f"{mark}  {check.name:{name_width}}  {check.found:{found_width}}  {check.meaning}")
+
+
+def examine() -> Iterator[Check]:
+    """Look at the interpreter, its packages, what isolates machines, and the room there is."""
+    yield Check(
+        "python",
+        platform.python_version(),
+        good=True,
+        meaning=f"runs samestep; scripts may use another ({sys.executable})",
+    )
+    yield _torch()
+    yield from _frameworks()
+    yield _xxhash()
+    yield from _isolation()
+    yield from _room()
+
+
+def _version(package: str) -> str:
+    """Return the installed version of ``package`` without importing it; empty when it is not there."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _torch() -> Check:
+    version = _version("torch")
+    if not version:
+        return Check(
+            "torch", "not here", good=False, meaning="fine if the training command brings its own Python"
+        )
+    numbers = tuple(int(part) for part in version.split("+")[0].split(".")[:2])
+    if numbers < OLDEST_TORCH:
+        return Check("torch", version, good=False, meaning="the probe is tested with torch 2.9 and newer")
+    return Check("torch", version, good=True, meaning="scripts run by this Python can be watched")
+
+
+def _frameworks() -> Iterator[Check]:
+    for name in FRAMEWORKS:
+        if version := _version(name):
+            yield Check(
+                name, version, good=True, meaning="its checkpoints and its resume flag are recognised"
+            )
+
+
+def _xxhash() -> Check:
+    if version := _version("xxhash"):
+        return Check("xxhash", version, good=True, meaning="digests of every step are cheap")
+    return Check("xxhash", "not here", good=False, meaning="digests are computed with torch, which is slower")
+
+
+def _isolation() -> Iterator[Check]:
+    from samestep.process import capabilities
+
+    for item in capabilities():
+        yield Check(item.name, "yes" if item.available else "no", item.available, item.reason)
+
+
+def _room() -> Iterator[Check]:
+    import psutil
+
+    cores = len(os.sched_getaffinity(0))
+    yield Check(
+        "cores",
+        str(cores),
+        good=True,
+        meaning=f"up to {cores} attempts at a time unless --jobs says otherwise",
+    )
+    memory = psutil.virtual_memory().available
+    yield Check(
+        "memory", f"{memory / GIB:.1f} GiB free", memory > SCARCE_MEMORY_BYTES, _room_meaning("memory")
+    )
+    for name, folder in (
+        ("temporary folder", Path(tempfile.gettempdir())),
+        ("results", Path.cwd() / ".samestep"),
+    ):
+        free = shutil.disk_usage(_existing(folder)).free
+        yield Check(
+            name, f"{free / GIB:.1f} GiB free", free > SCARCE_DISK_BYTES, f"{folder}: {_room_meaning(name)}"
+        )
+
+
+def _room_meaning(name: str) -> str:
+    return {
+        "memory": "every attempt needs what the training needs",
+        "temporary folder": "machines live here: copies of the project and its checkpoints (--work-dir)",
+        "results": "traces and reports are kept here",
+    }[name]
+
+
+def _existing(folder: Path) -> Path:
+    """Return ``folder`` or the nearest folder above it that exists."""
+    return next(place for place in (folder, *folder.parents) if place.exists())

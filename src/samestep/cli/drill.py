@@ -1,0 +1,151 @@
+"""``samestep drill``: prove that a restarted run is the same run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from samestep import __version__
+from samestep.config import load_settings
+from samestep.contract import Family
+from samestep.errors import MachineError
+
+if TYPE_CHECKING:
+    from samestep.config import Settings
+    from samestep.drill.options import DrillOptions
+
+EPILOG = """\b
+Examples:
+  samestep drill -- python train.py --out {out}
+  samestep drill --resume-with '--resume {checkpoint}' -- python train.py --out {out}
+  samestep drill --durable outputs --steps 40 -- python train.py
+  samestep drill -- torchrun --nproc-per-node 2 train.py --out {out}
+"""
+
+
+@click.command(epilog=EPILOG, context_settings={"ignore_unknown_options": False})
+@click.option("--resume-with", metavar="COMMAND|ARGS", help="How to restart: a command, or arguments to add.")
+@click.option("--durable", metavar="PATH", help="Folder of the project that the script writes to by itself.")
+@click.option("--steps", type=int, metavar="N", help="End the script after N optimizer steps.")
+@click.option("--verify-steps", type=int, metavar="N", help="Steps to compare after a restart.")
+@click.option("--grace", "grace_seconds", type=float, metavar="SECONDS", help="From a notice to the kill.")
+@click.option("--also", multiple=True, metavar="ARGS", help="Also restart with these arguments (transfer).")
+@click.option("--only", multiple=True, metavar="FAMILY", help="cut, notice, damage, transfer, restart.")
+@click.option("--replay", metavar="NAME", help="Run only the scenario of that name.")
+@click.option(
+    "--input", "inputs", multiple=True, metavar="PATH", help="Read-only input shared by all machines."
+)
+@click.option("--jobs", type=int, metavar="N", help="Attempts at a time.")
+@click.option("--timeout", "timeout_seconds", type=float, metavar="SECONDS", help="Longest attempt.")
+@click.option("--allow-network/--no-network", default=None, help="Leave trackers and hubs reachable.")
+@click.option("--strict/--no-strict", default=None, help="Notes count like defects.")
+@click.option("--silence", multiple=True, metavar="SLUG", help="A finding that is intended here.")
+@click.option("--work-dir", metavar="PATH", help="Where machines are built.")
+@click.option("--keep-machines/--no-keep-machines", default=None, help="Leave the machines on disk.")
+@click.option("--json", "as_json", is_flag=True, help="Print drill.json instead of text.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def drill(
+    context: click.Context, /, command: tuple[str, ...], replay: str | None, as_json: bool, **flags: Any
+) -> int:
+    """Run COMMAND as control, restart it from every disk state an interruption can leave, and compare step by step.
+
+    COMMAND says where it writes with {out}; that folder is all a restart gets.
+    """
+    from samestep.cli.progress import Progress
+    from samestep.drill.runner import Drill
+    from samestep.report.files import encode_result, write_reports
+
+    folder = Path.cwd()
+    flags = {name: _split_words(value) if name == "only" else value for name, value in flags.items()}
+    options = drill_options(list(command), load_settings(flags, folder, os.environ), folder, replay or "")
+    prepare_run_folder(options.run_folder)
+    colour = click.get_text_stream("stdout").isatty() if context.color is None else context.color
+    progress = Progress(quiet=as_json, colour=colour)
+    with progress:
+        result = Drill(options, progress, __version__).run()
+    write_reports(result, options.run_folder)
+    point_latest(options.run_folder)
+    if as_json:
+        click.echo(encode_result(result), nl=False)
+    else:
+        progress.conclude(result, os.path.relpath(options.run_folder / "report.html", folder))
+    return result.exit_code
+
+
+def drill_options(command: list[str], settings: Settings, folder: Path, replay: str) -> DrillOptions:
+    """Turn settings into the options of a drill that was started in ``folder``."""
+    from samestep.drill.options import DrillOptions
+
+    project = project_root(folder)
+    return DrillOptions(
+        command=command,
+        project=project,
+        working_folder=os.path.relpath(folder, project),
+        run_folder=project / ".samestep" / "runs" / new_run_id(),
+        durable=settings.durable,
+        resume_with=shlex.split(settings.resume_with),
+        also=[shlex.split(words) for words in settings.also],
+        steps=settings.steps,
+        verify_steps=settings.verify_steps,
+        grace_seconds=settings.grace_seconds,
+        jobs=settings.jobs,
+        timeout_seconds=settings.timeout_seconds,
+        inputs=[Path(path).expanduser() for path in settings.inputs],
+        allow_network=settings.allow_network,
+        strict=settings.strict,
+        silence=frozenset(settings.silence),
+        env=settings.env,
+        project_files=settings.project_files,
+        keep_machines=settings.keep_machines,
+        only=frozenset(Family(word) for word in settings.only),
+        replay=replay,
+        work_dir=Path(settings.work_dir).expanduser() if settings.work_dir else None,
+    )
+
+
+def project_root(folder: Path) -> Path:
+    """Return the nearest folder at or above ``folder`` that holds ``.git``, else ``folder`` itself."""
+    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
+
+
+def new_run_id() -> str:
+    """Return a run id that sorts by time."""
+    return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+
+
+def prepare_run_folder(folder: Path) -> None:
+    """Make the run's folder inside a ``.samestep`` that git ignores by itself.
+
+    Raises:
+        MachineError: it cannot be written.
+    """
+    state = folder.parents[1]
+    try:
+        folder.mkdir(parents=True)
+        ignore = state / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
+    except OSError as error:
+        raise MachineError(
+            f"cannot write results to {folder}: {error.strerror}",
+            hint="make the project's folder writable, or free some space on its disk",
+        ) from error
+
+
+def point_latest(folder: Path) -> None:
+    """Make ``.samestep/latest`` lead to ``folder``."""
+    link = folder.parents[1] / "latest"
+    fresh = link.with_name(f".latest.{os.getpid()}")
+    fresh.symlink_to(os.path.relpath(folder, link.parent))
+    fresh.replace(link)
+
+
+def _split_words(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word.strip() for value in values for word in value.split(",") if word.strip())

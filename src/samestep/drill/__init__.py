@@ -1,0 +1,1 @@
+"""The drill: control runs, scenarios, comparison, diagnosis."""

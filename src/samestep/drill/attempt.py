@@ -1,0 +1,234 @@
+"""One attempt: a command living on one machine, watched by the probe, from start to end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from samestep import probe
+from samestep.drill.judgement import Ending
+from samestep.process import ProcessTree
+from samestep.trace import Orders, ParkPoint, Trace, load_traces
+from samestep.trace.reading import BOOT_PATTERN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from samestep.process import Machine
+
+POLL_SECONDS = 0.01
+LOG_TAIL_BYTES = 64_000
+ORDERS_NAME = "orders.json"
+
+
+@dataclass(frozen=True)
+class AttemptPlan:
+    """What one attempt does.
+
+    Attributes:
+        name: unique inside the drill; names its traces and its log.
+        command: argv with ``{out}`` already filled in.
+        folder: working folder inside the project copy.
+        step_limit, park, sabotage, watch: see ``samestep.trace.Orders``.
+        ranks: processes that must reach a park point.
+        timeout_seconds: longest life.
+        env: variables on top of the drill's own environment.
+    """
+
+    name: str
+    command: list[str]
+    folder: str = "."
+    step_limit: int = 0
+    park: list[ParkPoint] = field(default_factory=list)
+    sabotage: str = ""
+    watch: bool = True
+    ranks: int = 1
+    timeout_seconds: float = 600.0
+    sample_values: int = 1024
+    full_digest_every: int = 1
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NoticeRecord:
+    """How a run took its notice.
+
+    Attributes:
+        left_in_time: it was gone before the grace ended.
+        seconds: from the notice to its end; the grace when it did not leave.
+        grace_seconds: the grace.
+        exit_code: of the command, 128 + number when a signal ended it; None when it did not leave.
+    """
+
+    left_in_time: bool
+    seconds: float
+    grace_seconds: float
+    exit_code: int | None
+
+    @property
+    def unhandled(self) -> bool:
+        """Whether the signal itself ended the run: it has no handler."""
+        return self.exit_code in {128 + signal.SIGTERM, -signal.SIGTERM}
+
+
+@dataclass(frozen=True)
+class AttemptRecord:
+    """What became of an attempt."""
+
+    name: str
+    traces: list[Trace]
+    ending: Ending
+    seconds: float
+    log: Path
+
+    @property
+    def steps(self) -> int:
+        """Steps taken by the rank that took the fewest."""
+        return min((len(trace.steps) for trace in self.traces), default=0)
+
+
+class Attempt:
+    """A running attempt.
+
+    Use as a context manager: whatever happens, no process of it outlives the block.
+
+    Args:
+        machine: a fresh machine.
+        plan: what to do.
+        results: folder of the drill's run; traces and logs are kept there.
+    """
+
+    def __init__(self, machine: Machine, plan: AttemptPlan, results: Path) -> None:
+        self.machine = machine
+        self.plan = plan
+        self.traces = results / "traces" / plan.name
+        self.log = results / "logs" / f"{plan.name}.log"
+        self._exit_code: int | None = None
+        self._timed_out = False
+        self._started = time.monotonic()
+        self._tree: ProcessTree | None = None
+
+    def __enter__(self) -> Self:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.traces.mkdir(parents=True, exist_ok=True)
+        self._started = time.monotonic()
+        self._tree = ProcessTree.start(
+            self.plan.command,
+            env=self._environment(),
+            cwd=self.machine.seat_project / self.plan.folder,
+            log_path=self.log,
+            enter=self.machine.enter,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tree.kill()
+
+    @property
+    def tree(self) -> ProcessTree:
+        """The process tree."""
+        if self._tree is None:
+            raise RuntimeError("the attempt has not been started")
+        return self._tree
+
+    def wait(self) -> int | None:
+        """Wait for the end; None (and every process gone) when the time is up."""
+        deadline = self._started + self.plan.timeout_seconds
+        self._exit_code = self.tree.wait(deadline - time.monotonic())
+        self._timed_out = self._exit_code is None
+        return self._exit_code
+
+    def wait_parked(self, point: ParkPoint) -> bool:
+        """Wait until every rank stands at ``point``; False when the attempt ended before."""
+        deadline = self._started + self.plan.timeout_seconds
+        while len(list(self.traces.glob(f"{point.name}.rank*.waiting"))) < self.plan.ranks:
+            if self.tree.poll() is not None:
+                return False
+            if time.monotonic() > deadline:
+                self._timed_out = True
+                return False
+            time.sleep(POLL_SECONDS)
+        return True
+
+    def release(self, point: ParkPoint) -> None:
+        """Let a parked attempt go on."""
+        (self.traces / f"{point.name}.go").touch()
+
+    def notify(self, point: ParkPoint, grace_seconds: float) -> NoticeRecord:
+        """Send SIGTERM to every process while all ranks stand at ``point``, let them go on, and wait for the grace."""
+        noticed = time.monotonic()
+        self.tree.terminate(everyone=True)
+        self.release(point)
+        code = self._exit_code = self.tree.wait(grace_seconds)
+        return NoticeRecord(code is not None, time.monotonic() - noticed, grace_seconds, code)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop every process of the tree inside the block, so that the durable folder holds still."""
+        self.tree.freeze()
+        try:
+            yield
+        finally:
+            self.tree.thaw()
+
+    def record(self) -> AttemptRecord:
+        """Read the traces of the ended attempt."""
+        traces = load_traces(self.traces)
+        limit = any(trace.end is not None and trace.end.reason == "step-limit" for trace in traces)
+        ending = Ending(
+            exit_code=None if limit else self._exit_code,
+            timed_out=self._timed_out,
+            log_tail=read_tail(self.log),
+            hit_step_limit=limit,
+            booted=len(list(self.traces.glob(BOOT_PATTERN))),
+        )
+        return AttemptRecord(
+            name=self.plan.name,
+            traces=one_per_rank(traces),
+            ending=ending,
+            seconds=time.monotonic() - self._started,
+            log=self.log,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        orders = Orders(
+            attempt=self.plan.name,
+            trace_folder=str(self.traces),
+            durable=str(self.machine.seat_out),
+            step_limit=self.plan.step_limit,
+            park=self.plan.park,
+            sabotage=self.plan.sabotage,
+            watch=self.plan.watch,
+            sample_values=self.plan.sample_values,
+            full_digest_every=self.plan.full_digest_every,
+        )
+        path = self.traces / ORDERS_NAME
+        orders.write(path)
+        surroundings = self.machine.environment({**os.environ, **self.plan.env})
+        return probe.environment(path, surroundings)
+
+
+def one_per_rank(traces: list[Trace]) -> list[Trace]:
+    """Keep the trace with the most steps of each rank (a helper process may step an optimizer too)."""
+    best: dict[int, Trace] = {}
+    for trace in traces:
+        rank = trace.header.rank
+        if rank not in best or len(trace.steps) > len(best[rank].steps):
+            best[rank] = trace
+    return [best[rank] for rank in sorted(best)]
+
+
+def read_tail(path: Path, size_bytes: int = LOG_TAIL_BYTES) -> str:
+    """Return the end of a text file, at most ``size_bytes``; empty when there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - size_bytes))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,178 @@
+"""Making the disk state that a scenario restarts from."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from samestep.checkpoints import find_units, is_log
+from samestep.contract import FINDINGS, Severity
+from samestep.drill.artefacts import tensor_content
+from samestep.drill.attempt import Attempt
+from samestep.drill.observe import save_bursts
+from samestep.drill.result import FindingRecord
+from samestep.drill.scenario import Arrangement
+from samestep.process import copy_tree, tree_digest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from samestep.drill.attempt import AttemptRecord, NoticeRecord
+    from samestep.drill.ground import Ground
+    from samestep.drill.scenario import Scenario
+    from samestep.process import Machine
+    from samestep.trace import ParkPoint
+
+
+@dataclass
+class DiskStateMade:
+    """A disk state, and what came of making it.
+
+    Attributes:
+        folder: the durable folder left behind.
+        records: the attempts it took; empty when it is a snapshot of the control.
+        findings: what showed while it was made.
+        complete: steps complete at the cut, in steps of the control; None when the cut was never reached.
+        saves: saves made by those attempts, in steps of the control.
+    """
+
+    folder: Path
+    records: list[AttemptRecord] = field(default_factory=list)
+    findings: list[FindingRecord] = field(default_factory=list)
+    complete: int | None = None
+    saves: list[int] = field(default_factory=list)
+
+
+def make_disk_state(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
+    """Lay out the disk state of ``scenario`` in ``folder``."""
+    maker = {
+        Arrangement.SNAPSHOT: _from_snapshot,
+        Arrangement.KILL: _from_killed_run,
+        Arrangement.NOTICE: _from_noticed_run,
+        Arrangement.TWICE: _from_second_cut,
+    }[scenario.arrangement]
+    return maker(ground, scenario, folder, label)
+
+
+def _from_snapshot(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
+    del label
+    _lay_out(ground, scenario, folder)
+    return DiskStateMade(folder, complete=scenario.case.cut_step)
+
+
+def _lay_out(ground: Ground, scenario: Scenario, folder: Path) -> None:
+    if scenario.disk is None:
+        raise ValueError(f"{scenario.name} starts from no disk state")
+    copy_tree(ground.workshop.snapshot(scenario.disk.snapshot), folder)
+    for edit in scenario.disk.edits:
+        edit.apply(folder)
+
+
+def _from_killed_run(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
+    """Run from the start, kill for real at the cut, and compare what is left with the control's snapshot."""
+    with ground.workshop.machine(label) as machine:
+        command = ground.workshop.start_command(machine)
+        record, reached = _run_and_kill(ground, scenario, machine, command, f"{label}-cut")
+        machine.snapshot(folder)
+    findings = _bytes_left(ground, scenario, folder) if reached else []
+    return _made(folder, record, findings, begin=0, reached=reached)
+
+
+def _bytes_left(ground: Ground, scenario: Scenario, folder: Path) -> list[FindingRecord]:
+    expected = tensor_content(ground.workshop.snapshot(_point(scenario).name))
+    left = tensor_content(folder)
+    if left == expected or not ground.exact:
+        return []
+    names = sorted(name for name in {*left, *expected} if left.get(name) != expected.get(name))
+    evidence = f"a real SIGKILL left other tensors than the frozen snapshot: {', '.join(names[:3])}"
+    return [_finding("noisy-control", evidence)]
+
+
+def _from_noticed_run(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
+    """Run from the start, send the notice at the cut, and kill what is left after the grace."""
+    point = _point(scenario)
+    with ground.workshop.machine(label) as machine:
+        plan = ground.workshop.plan(
+            f"{label}-cut",
+            ground.workshop.start_command(machine),
+            step_limit=ground.workshop.options.steps,
+            park=[point],
+            ranks=ground.control.facts.ranks,
+        )
+        with Attempt(machine, plan, ground.workshop.options.run_folder) as attempt:
+            reached = attempt.wait_parked(point)
+            before = tree_digest(machine.out)
+            notice = attempt.notify(point, ground.workshop.options.grace_seconds) if reached else None
+        saved = tree_digest(machine.out) != before
+        machine.snapshot(folder)
+    findings = [] if notice is None else notice_findings(notice, saved=saved)
+    return _made(folder, attempt.record(), findings, begin=0, reached=reached)
+
+
+def notice_findings(notice: NoticeRecord, *, saved: bool) -> list[FindingRecord]:
+    """Judge how a run took its notice.
+
+    A run that has no handler ends at once and leans on its periodic saves: that is a note. A run that handles the
+    notice must save and leave within the grace.
+    """
+    if not notice.left_in_time:
+        evidence = f"still running {notice.grace_seconds:g} s after SIGTERM"
+        return [
+            _finding("notice-overran", evidence + (", a save was written" if saved else ", nothing saved"))
+        ]
+    if saved:
+        return []
+    if notice.unhandled:
+        evidence = "SIGTERM ended it at once: only periodic saves carry this run"
+        return [_finding("no-checkpoint-on-notice", evidence, severity=Severity.NOTE)]
+    evidence = f"left {notice.seconds:.1f} s after SIGTERM (exit code {notice.exit_code}) without a save"
+    return [_finding("no-checkpoint-on-notice", evidence)]
+
+
+def _from_second_cut(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
+    """Restart from the laid-out state and cut that run in its turn."""
+    _lay_out(ground, scenario, folder)
+    begin = (scenario.case.cut_step or 0) - _point(scenario).step
+    with ground.workshop.machine(f"{label}-first") as machine:
+        machine.place(folder)
+        shutil.rmtree(folder)
+        command = ground.workshop.restart_command(machine)
+        record, reached = _run_and_kill(ground, scenario, machine, command, f"{label}-first")
+        machine.snapshot(folder)
+    return _made(folder, record, [], begin=begin, reached=reached)
+
+
+def _run_and_kill(
+    ground: Ground, scenario: Scenario, machine: Machine, command: list[str], name: str
+) -> tuple[AttemptRecord, bool]:
+    plan = ground.workshop.plan(name, command, park=[_point(scenario)], ranks=ground.control.facts.ranks)
+    with Attempt(machine, plan, ground.workshop.options.run_folder) as attempt:
+        reached = attempt.wait_parked(_point(scenario))
+    return attempt.record(), reached
+
+
+def _made(
+    folder: Path, record: AttemptRecord, findings: list[FindingRecord], *, begin: int, reached: bool
+) -> DiskStateMade:
+    bursts = save_bursts(record.traces, find_units(folder), is_log) if record.traces else []
+    return DiskStateMade(
+        folder,
+        records=[record],
+        findings=findings,
+        complete=begin + record.steps if reached else None,
+        saves=[begin + burst.step for burst in bursts],
+    )
+
+
+def _point(scenario: Scenario) -> ParkPoint:
+    if scenario.point is None:
+        raise ValueError(f"{scenario.name} has no point to cut at")
+    return scenario.point
+
+
+def _finding(slug: str, evidence: str, severity: Severity | None = None) -> FindingRecord:
+    kind = FINDINGS[slug]
+    return FindingRecord(
+        slug=slug, severity=severity or kind.severity, components=list(kind.components), evidence=evidence
+    )

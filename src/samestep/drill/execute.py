@@ -1,0 +1,177 @@
+"""Carrying out one scenario: lay out its disk state, restart from it, judge what follows."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from samestep.checkpoints import is_log
+from samestep.contract import FINDINGS, Outcome, Severity
+from samestep.drill.artefacts import differing_artefacts
+from samestep.drill.attempt import Attempt
+from samestep.drill.cutting import make_disk_state
+from samestep.drill.judge import judge
+from samestep.drill.judgement import Judgement
+from samestep.drill.result import FindingRecord, Observation, ScenarioResult
+from samestep.drill.series import series_of
+
+if TYPE_CHECKING:
+    from samestep.drill.attempt import AttemptRecord
+    from samestep.drill.cutting import DiskStateMade
+    from samestep.drill.ground import Ground
+    from samestep.drill.judgement import Case
+    from samestep.drill.options import DrillOptions
+    from samestep.drill.scenario import Scenario
+    from samestep.process import Machine
+
+
+def run_scenario(ground: Ground, scenario: Scenario, *, sabotage: str = "") -> ScenarioResult:
+    """Carry out ``scenario`` and judge it.
+
+    Args:
+        ground: what it is judged against.
+        scenario: what to do.
+        sabotage: damage the restarted process on purpose (the criterion's own test).
+    """
+    started = time.monotonic()
+    label = scenario.name.replace("/", "-") + (f"-sabotaged-{sabotage}" if sabotage else "")
+    folder = ground.workshop.snapshots / f"state-{label}"
+    try:
+        made = make_disk_state(ground, scenario, folder, label)
+        record, artefacts = _restart(ground, scenario, made, label, sabotage)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    judgement = _judged(ground, scenario, made, record)
+    if artefacts and judgement.observation.outcome is Outcome.SAME:
+        _add_artefacts(judgement, artefacts, ground.control.facts.steps)
+    return _result(ground, scenario, judgement, [*made.records, record], time.monotonic() - started)
+
+
+def _restart(
+    ground: Ground, scenario: Scenario, made: DiskStateMade, label: str, sabotage: str
+) -> tuple[AttemptRecord, list[str]]:
+    workshop = ground.workshop
+    with workshop.machine(label) as machine:
+        machine.place(made.folder)
+        plan = workshop.plan(
+            label,
+            [*workshop.restart_command(machine), *scenario.extra_args],
+            step_limit=_step_limit(scenario, workshop.options),
+            sabotage=sabotage,
+            ranks=ground.control.facts.ranks,
+        )
+        with Attempt(machine, plan, workshop.options.run_folder) as attempt:
+            attempt.wait()
+        record = attempt.record()
+        return record, _artefacts(ground, scenario, machine, record)
+
+
+def _step_limit(scenario: Scenario, options: DrillOptions) -> int:
+    """Return after how many steps to end the restarted process; 0: it ends by itself."""
+    if scenario.verify_steps:
+        return scenario.verify_steps
+    if not options.steps:
+        return 0
+    # the drill ended the control, so it must end the continuation at the same step
+    resume = scenario.expected.resume_step
+    if resume is None:
+        resume = max(scenario.case.whole_steps, default=0)
+    return options.steps - resume
+
+
+def _artefacts(ground: Ground, scenario: Scenario, machine: Machine, record: AttemptRecord) -> list[str]:
+    """Return final files that are not the control's, of a run that was followed to its end."""
+    ended = record.ending.exit_code == 0 or record.ending.hit_step_limit
+    if scenario.verify_steps or not ended or not ground.exact:
+        return []
+    return differing_artefacts(ground.control.final, ground.other.final, machine.out, is_log)
+
+
+def _add_artefacts(judgement: Judgement, artefacts: list[str], step: int) -> None:
+    kind = FINDINGS["artefacts-differ"]
+    names = ", ".join(artefacts[:4]) + (f" and {len(artefacts) - 4} more" if len(artefacts) > 4 else "")
+    judgement.findings.append(
+        FindingRecord(
+            slug=kind.slug,
+            severity=kind.severity,
+            components=list(kind.components),
+            step=step,
+            evidence=f"after the last step these files are not the control's: {names}",
+        )
+    )
+    judgement.observation.outcome = Outcome.DIFFERENT
+    judgement.observation.first_divergent_step = step
+    judgement.observation.summary = "steps agree, final files differ"
+
+
+def _judged(ground: Ground, scenario: Scenario, made: DiskStateMade, record: AttemptRecord) -> Judgement:
+    if made.complete is None:
+        ending = made.records[-1].ending
+        summary = "the run to be cut ended before the cut"
+        observation = Observation(outcome=Outcome.INCONCLUSIVE, exit_code=ending.exit_code, summary=summary)
+        return Judgement(observation, made.findings)
+    judgement = judge(
+        ground.reference,
+        record.traces,
+        record.ending,
+        _case(scenario, made),
+        scenario.expected,
+        ground.criterion,
+    )
+    return Judgement(judgement.observation, [*made.findings, *judgement.findings])
+
+
+def _case(scenario: Scenario, made: DiskStateMade) -> Case:
+    """Return the scenario's case, completed by what the attempt that was cut really saved."""
+    case = scenario.case
+    if not made.records:
+        return case
+    complete = made.complete or 0
+    saves = sorted({*made.saves, *(save for save in case.whole_steps if save <= complete)})
+    return replace(case, cut_step=complete, whole_steps=saves)
+
+
+def silence(judgement: Judgement, slugs: frozenset[str]) -> bool:
+    """Turn findings that are intended into notes.
+
+    Returns:
+        Whether that explains the whole judgement: there were defects, and all of them are intended.
+    """
+    defects = [finding for finding in judgement.findings if finding.severity is Severity.DEFECT]
+    for finding in defects:
+        if finding.slug in slugs:
+            finding.severity = Severity.NOTE
+            finding.evidence += " (silenced)"
+    return bool(defects) and all(finding.slug in slugs for finding in defects)
+
+
+def _result(
+    ground: Ground,
+    scenario: Scenario,
+    judgement: Judgement,
+    records: list[AttemptRecord],
+    seconds: float,
+) -> ScenarioResult:
+    observed = judgement.observation
+    options = ground.workshop.options
+    silenced = silence(judgement, options.silence)
+    counted = {Severity.DEFECT, Severity.NOTE} if options.strict else {Severity.DEFECT}
+    failing = [finding for finding in judgement.findings if finding.severity in counted]
+    holds = not failing and (observed.outcome in scenario.expected.outcomes or silenced)
+    last = records[-1]
+    return ScenarioResult(
+        name=scenario.name,
+        family=scenario.family,
+        title=scenario.title,
+        expected=scenario.expected,
+        observed=observed,
+        holds=holds,
+        cut_step=scenario.case.cut_step,
+        attempts=[record.name for record in records],
+        findings=sorted(judgement.findings, key=lambda finding: FINDINGS[finding.slug].rank),
+        series=[series_of(trace, observed.resume_step or 0) for trace in last.traces],
+        log=str(last.log.relative_to(options.run_folder)),
+        seconds=seconds,
+    )

@@ -1,0 +1,125 @@
+"""What all scenarios of one drill share."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from samestep.drill.attempt import AttemptPlan
+from samestep.drill.command import restart_command, start_command
+from samestep.drill.judgement import Reference
+from samestep.drill.units import newest_unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from samestep.drill.attempt import AttemptRecord
+    from samestep.drill.observe import ControlFacts
+    from samestep.drill.options import DrillOptions
+    from samestep.drill.result import Criterion
+    from samestep.process import Machine, Site
+
+
+@dataclass
+class ControlRun:
+    """An uninterrupted run that has ended.
+
+    Attributes:
+        record: its traces and its end.
+        facts: what planning needs.
+        final: copy of its durable folder after the end.
+    """
+
+    record: AttemptRecord
+    facts: ControlFacts
+    final: Path
+
+
+@dataclass
+class Workshop:
+    """Where a drill works: its options, its machines and its folders.
+
+    Attributes:
+        options: what was asked for.
+        site: makes the machines.
+        snapshots: folder of kept disk states.
+        stop: set when the drill is being ended.
+    """
+
+    options: DrillOptions
+    site: Site
+    snapshots: Path
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def snapshot(self, name: str) -> Path:
+        """Return the folder of the snapshot called ``name``."""
+        return self.snapshots / name
+
+    @contextlib.contextmanager
+    def machine(self, name: str) -> Iterator[Machine]:
+        """Give a fresh machine, which is gone after the block."""
+        machine = self.site.machine(name)
+        try:
+            yield machine
+        finally:
+            if not self.options.keep_machines:
+                machine.destroy()
+
+    def plan(self, name: str, command: list[str], **changes: object) -> AttemptPlan:
+        """Return an attempt plan with the drill's settings."""
+        return AttemptPlan(
+            name=name,
+            command=command,
+            folder=self.options.working_folder,
+            timeout_seconds=self.options.timeout_seconds,
+            sample_values=self.options.sample_values,
+            full_digest_every=self.options.full_digest_every,
+            env=self.options.env,
+            **changes,  # type: ignore[arg-type]
+        )
+
+    def start_command(self, machine: Machine) -> list[str]:
+        """Return the command of a fresh run on ``machine``."""
+        return start_command(self.options, str(machine.seat_out))
+
+    def restart_command(self, machine: Machine) -> list[str]:
+        """Return the command of a restart from what lies on ``machine``."""
+        newest = newest_unit(machine.out)
+        checkpoint = "" if newest is None else str(machine.seat_out / newest.path)
+        return restart_command(self.options, str(machine.seat_out), checkpoint)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What all scenarios of a drill are judged against.
+
+    Attributes:
+        workshop: where to work.
+        control: the run that wrote the checkpoints.
+        other: the first control, for what differs between runs without meaning anything.
+        criterion: the rule for the same.
+    """
+
+    workshop: Workshop
+    control: ControlRun
+    other: ControlRun
+    criterion: Criterion
+
+    @property
+    def exact(self) -> bool:
+        """Whether the controls agreed bit for bit."""
+        return self.criterion.kind == "exact"
+
+    @property
+    def reference(self) -> Reference:
+        """The control as the judge sees it."""
+        facts = self.control.facts
+        return Reference(
+            traces=self.control.record.traces,
+            save_steps=facts.save_steps,
+            epoch_ends=facts.epoch_ends,
+            followers=self.other.record.traces,
+        )

@@ -1,0 +1,100 @@
+"""The component inventory and the list of what a drill did not check. Pure functions of its results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samestep.contract import FINDINGS, Component, Family, Outcome, Severity
+from samestep.drill.result import InventoryRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from samestep.drill.ground import Ground
+    from samestep.drill.options import DrillOptions
+    from samestep.drill.result import DrillResult, ScenarioResult
+    from samestep.trace import State, Trace
+
+_RUN_FAMILIES = {Family.CUT, Family.NOTICE}
+
+
+def inventory(ground: Ground, scenarios: Iterable[ScenarioResult]) -> list[InventoryRow]:
+    """Say of each component whether a restart brought it back, and list state that no component covers."""
+    trace = ground.control.record.traces[0]
+    cuts = [item for item in scenarios if item.family in _RUN_FAMILIES]
+    lost = _lost(cuts)
+    proven = any(item.observed.outcome is Outcome.SAME and item.observed.resume_step for item in cuts)
+    rows = []
+    for component, (present, detail) in _present(trace).items():
+        if component in lost:
+            rows.append(InventoryRow(component=str(component), state="lost", detail=lost[component]))
+        elif not present:
+            rows.append(InventoryRow(component=str(component), state="absent", detail=detail))
+        else:
+            state = "saved" if proven else "not-checked"
+            rows.append(InventoryRow(component=str(component), state=state, detail=detail))
+    return [*rows, *_untracked(trace)]
+
+
+def _lost(cuts: Iterable[ScenarioResult]) -> dict[Component, str]:
+    lost: dict[Component, str] = {}
+    for item in cuts:
+        for finding in item.findings:
+            if finding.severity is Severity.DEFECT:
+                for component in finding.components:
+                    lost.setdefault(component, f"{FINDINGS[finding.slug].title} ({item.name})")
+    return lost
+
+
+def _present(trace: Trace) -> dict[Component, tuple[bool, str]]:
+    """Return of each component whether the control has it, and what there is."""
+    state: State = trace.steps[-1].before
+    buffers = state.buffers.tensors if state.buffers else 0
+    weights = state.weights.tensors if state.weights else 0
+    kinds = sorted({name.split("/", 1)[-1] for name in state.optimizer})
+    sampled = any(micro.samples for step in trace.steps for micro in step.micro_steps)
+    window = max((len(step.micro_steps) for step in trace.steps), default=1)
+    return {
+        Component.WEIGHTS: (bool(weights), f"{weights} parameters, {buffers} buffers"),
+        Component.OPTIMIZER: (bool(kinds), ", ".join(kinds) or "this optimizer keeps no state"),
+        Component.SCHEDULE: (bool(state.schedules), ", ".join(str(s.get("type")) for s in state.schedules)),
+        Component.SCALER: (bool(state.scalers), "" if state.scalers else "no loss scaler"),
+        Component.RNG: (bool(state.rng), ", ".join(sorted(state.rng))),
+        Component.DATA_ORDER: (True, "sample indices" if sampled else "content of the batches"),
+        Component.DATA_POSITION: (True, "sample indices" if sampled else "content of the batches"),
+        Component.ACCUMULATION: (window > 1, f"{window} micro-steps" if window > 1 else "no accumulation"),
+        Component.EMA: (bool(state.averages), ", ".join(average.name for average in state.averages)),
+        Component.PROGRESS: (True, "steps matched by content"),
+    }
+
+
+def _untracked(trace: Trace) -> list[InventoryRow]:
+    seen: dict[str, str] = {}
+    for event in trace.events:
+        if event.name == "untracked":
+            seen.setdefault(str(event.detail.get("name")), str(event.detail.get("type", "")))
+    return [InventoryRow(component=name, state="untracked", detail=kind) for name, kind in seen.items()]
+
+
+def not_checked(result: DrillResult, options: DrillOptions) -> list[str]:
+    """Say in sentences what this drill leaves open."""
+    open_points = ["power loss and saves torn at every file operation"]
+    ran = {item.family for item in result.scenarios}
+    if Family.TRANSFER not in ran:
+        open_points.append("another number of processes, batch size or data set (--also)")
+    open_points += [
+        f"the {family} scenarios (left out by --only or --replay)"
+        for family in (Family.CUT, Family.NOTICE, Family.DAMAGE, Family.RESTART)
+        if result.scenarios and family not in ran
+    ]
+    if result.scenarios:
+        open_points.append(
+            f"more than {options.verify_steps} steps after most restarts (--verify-steps); one per family ran to its end"
+        )
+    followed = result.control.series if result.control else []
+    if followed and not any(rate is not None for series in followed for rate in series.learning_rate):
+        open_points.append("learning rates: no optimizer showed one")
+    if result.criterion is not None:
+        open_points += [f"{component}: the criterion is blind to it" for component in result.criterion.blind]
+    open_points.append("other hardware than this machine's, and other library versions")
+    return open_points

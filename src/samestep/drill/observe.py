@@ -1,0 +1,155 @@
+"""What a control run shows: its saves, where its epochs end, how it accumulates. Pure functions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from samestep.checkpoints import Unit
+    from samestep.trace import StepRecord, Trace
+
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Burst:
+    """The paths under the durable folder that changed after ``step`` steps were complete."""
+
+    step: int
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ControlFacts:
+    """What planning needs to know of the control.
+
+    Attributes:
+        steps: optimizer steps.
+        save_steps: steps complete at each save, ascending.
+        bursts: what each save wrote.
+        epoch_ends: steps that ended an epoch.
+        accumulation: most micro-steps of a step.
+        ranks: world size.
+    """
+
+    steps: int
+    save_steps: list[int]
+    bursts: list[Burst] = field(default_factory=list)
+    epoch_ends: list[int] = field(default_factory=list)
+    accumulation: int = 1
+    ranks: int = 1
+
+    def newest_save(self, step: int) -> int:
+        """Return the newest save with at most ``step`` complete steps; 0 when there is none."""
+        return max((save for save in self.save_steps if save <= step), default=0)
+
+
+def facts_of(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[str], bool]) -> ControlFacts:
+    """Read the facts of a control from its traces (one per rank, at least one) and its final checkpoints."""
+    first = traces[0]
+    bursts = save_bursts(traces, units, is_log)
+    return ControlFacts(
+        steps=min(len(trace.steps) for trace in traces),
+        save_steps=[burst.step for burst in bursts],
+        bursts=bursts,
+        epoch_ends=epoch_ends(first.steps),
+        accumulation=max((len(step.micro_steps) for step in first.steps), default=1) or 1,
+        ranks=len(traces),
+    )
+
+
+def save_bursts(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[str], bool]) -> list[Burst]:
+    """Return the saves: changes under the durable folder that touch a checkpoint.
+
+    A path belongs to a checkpoint when it lies in a unit that is there in the end, or in one that differs from such a
+    unit only in its numbers (it was rotated away). Without any unit, everything but logs counts.
+    """
+    shapes = {_shape(name) for unit in units for name in _unit_names(unit)}
+    bursts: dict[int, set[str]] = {}
+    for trace in traces:
+        for step, changed in _changes(trace):
+            touched = {
+                path for path in changed if not is_log(path) and (not shapes or _matches(path, shapes))
+            }
+            if touched:
+                bursts.setdefault(step, set()).update(touched)
+    return [Burst(step, tuple(sorted(bursts[step]))) for step in sorted(bursts)]
+
+
+def _changes(trace: Trace) -> Iterable[tuple[int, list[str]]]:
+    for step in trace.steps:
+        yield step.index, step.durable
+    if trace.end is not None:
+        yield trace.end.steps, trace.end.durable
+
+
+def _unit_names(unit: Unit) -> list[str]:
+    return [*unit.files, *unit.pointers] if unit.path == "." else [unit.path, *unit.files, *unit.pointers]
+
+
+def _shape(path: str) -> str:
+    return _DIGITS.sub("#", path)
+
+
+def _matches(path: str, shapes: set[str]) -> bool:
+    shape = _shape(path)
+    parents = [str(parent) for parent in PurePosixPath(shape).parents if str(parent) != "."]
+    return shape in shapes or any(parent in shapes for parent in parents)
+
+
+def epoch_ends(steps: Sequence[StepRecord]) -> list[int]:
+    """Return the steps that ended an epoch: the next step uses a sample that this epoch already used.
+
+    Samples are the sampler's indices where they could be followed, else the digest of the batch.
+    """
+    seen: set[Any] = set()
+    ends: list[int] = []
+    for step in steps:
+        identities = sample_identities(step)
+        if seen & identities:
+            ends.append(step.index - 1)
+            seen = set()
+        seen |= identities
+    return ends
+
+
+def sample_identities(step: StepRecord) -> set[Any]:
+    """Return what identifies the samples of a step: indices, or digests of its batches."""
+    found: set[Any] = set()
+    for micro in step.micro_steps:
+        samples = micro.samples
+        found |= {_hashable(sample) for sample in samples} if samples else {micro.inputs}
+    return found
+
+
+def _hashable(sample: Any) -> Any:
+    return tuple(sample) if isinstance(sample, list) else sample
+
+
+def loss_of(step: StepRecord) -> float | None:
+    """Return the mean loss of a step's micro-steps; None when none was seen."""
+    losses = [micro.loss for micro in step.micro_steps if micro.loss is not None]
+    return sum(losses) / len(losses) if losses else None
+
+
+def learning_rate_of(step: StepRecord) -> float | None:
+    """Return the learning rate of the first group of the step's first update."""
+    for update in step.updates:
+        for group in update.groups:
+            rate = group.get("lr")
+            if isinstance(rate, int | float):
+                return float(rate)
+    return None
+
+
+def samples_of(step: StepRecord) -> list[Any]:
+    """Return sample indices of a step, or short digests of its batches where they are unknown."""
+    shown: list[Any] = []
+    for micro in step.micro_steps:
+        shown += micro.samples if micro.samples is not None else [micro.inputs.split(":")[-1][:8]]
+    return shown

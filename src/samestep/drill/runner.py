@@ -1,0 +1,339 @@
+"""A whole drill: controls, criterion, plan, scenarios, verdict."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import os
+import shlex
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from samestep.checkpoints import FRAMEWORKS, framework_hint
+from samestep.contract import FINDINGS, Outcome, Severity, worst_outcome
+from samestep.drill import criterion as criteria
+from samestep.drill.artefacts import tensor_content
+from samestep.drill.command import check_command
+from samestep.drill.control import run_first_control, run_reference, run_unwatched, save_setting
+from samestep.drill.execute import run_scenario
+from samestep.drill.ground import Ground, Workshop
+from samestep.drill.inventory import inventory, not_checked
+from samestep.drill.plan import Planner
+from samestep.drill.provenance import provenance
+from samestep.drill.result import Control, DrillResult, FindingRecord, Save
+from samestep.drill.series import series_of
+from samestep.drill.units import units_with_steps
+from samestep.errors import ExitCode, UsageError
+from samestep.process import Site, kill_all_trees
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from samestep.drill.ground import ControlRun
+    from samestep.drill.options import DrillOptions
+    from samestep.drill.result import Criterion, ScenarioResult
+    from samestep.drill.scenario import Scenario
+
+SABOTAGES = ("optimizer", "schedule", "data", "rng")
+
+
+class Listener(Protocol):
+    """What a drill tells while it runs."""
+
+    def phase(self, text: str) -> None:
+        """A part of the work begins."""
+
+    def control(self, control: Control, criterion: Criterion) -> None:
+        """The controls are done and the criterion is fixed."""
+
+    def planned(self, titles: list[str]) -> None:
+        """The plan is written: scenarios with these titles follow."""
+
+    def running(self, name: str) -> None:
+        """A scenario begins."""
+
+    def scenario(self, result: ScenarioResult) -> None:
+        """A scenario is done; scenarios are told in the order of the plan."""
+
+
+class Drill:
+    """One drill of one command.
+
+    Args:
+        options: what to do.
+        listener: told about progress.
+        version: of samestep, for the record.
+    """
+
+    def __init__(self, options: DrillOptions, listener: Listener, version: str) -> None:
+        self.options = options
+        self.listener = listener
+        self.result = DrillResult(
+            version=version,
+            run_id=options.run_folder.name,
+            outcome=Outcome.INCONCLUSIVE,
+            exit_code=int(ExitCode.NOTHING_RAN),
+            command=options.command,
+            resume_with=options.resume_with,
+            started_unix=time.time(),
+        )
+
+    def run(self) -> DrillResult:
+        """Run the drill to its verdict.
+
+        An interruption (Ctrl-C) ends every process and returns what is there, marked ``interrupted``.
+
+        Raises:
+            UsageError, DrillError, MachineError: it cannot be carried out.
+        """
+        check_command(self.options)
+        started = time.monotonic()
+        self.result.provenance = provenance(self.options)
+        try:
+            with Site.create(
+                self.options.project,
+                self.options.work_dir,
+                durable=self.options.durable or None,
+                inputs=self.options.inputs,
+                keep=self.options.project_files,
+                offline=not self.options.allow_network,
+            ) as site:
+                self._drill(Workshop(self.options, site, site.base / "snapshots"))
+        except KeyboardInterrupt:
+            kill_all_trees()
+            self.result.interrupted = True
+        self.result.seconds = time.monotonic() - started
+        self._conclude()
+        return self.result
+
+    def _drill(self, workshop: Workshop) -> None:
+        self.listener.phase("control: first run")
+        first = run_first_control(workshop)
+        if not first.facts.save_steps:
+            self._never_saved(first)
+            return
+        planner = Planner(first.facts, self.options)
+        self.listener.phase("control: second run, and one that nobody watches")
+        second, unwatched = self._second_control(workshop, planner, first)
+        criterion = criteria.derive(first.record.traces, second.record.traces)
+        ground = Ground(workshop, second, first, criterion)
+        self.result.criterion = criterion
+        self.result.control = self._control(ground, unwatched)
+        noisy = criteria.too_noisy(criterion, first.record.traces, second.record.traces)
+        if noisy is not None:
+            self.result.findings.append(noisy)
+            self.listener.control(self.result.control, criterion)
+            return
+        scenarios = self._plan(ground, planner)
+        self._check_sensitivity(ground, scenarios)
+        self.listener.control(self.result.control, criterion)
+        self._write_plan(scenarios)
+        self.listener.planned([scenario.title for scenario in scenarios])
+        for result in self._run_all(ground, scenarios):
+            result.replay = f"samestep drill --replay {result.name} {self._replay_arguments()}"
+            self.result.scenarios.append(result)
+            self.listener.scenario(result)
+        self._hint_resume(first)
+        self.result.inventory = inventory(ground, self.result.scenarios)
+
+    # Controls.
+
+    def _second_control(
+        self, workshop: Workshop, planner: Planner, first: ControlRun
+    ) -> tuple[ControlRun, dict[str, str]]:
+        with self._pool(workshop) as pool:
+            unwatched = pool.submit(run_unwatched, workshop)
+            second = pool.submit(
+                run_reference, workshop, planner.park_points(), first.facts.ranks, first.facts.steps
+            )
+            return second.result(), unwatched.result()
+
+    def _control(self, ground: Ground, unwatched: dict[str, str]) -> Control:
+        facts = ground.control.facts
+        watched = tensor_content(ground.other.final)
+        differing = criteria.differing(ground.other.record.traces, ground.control.record.traces)
+        proven, how = watching_proof(watched, unwatched, exact=ground.exact, limited=bool(self.options.steps))
+        return Control(
+            runs=2,
+            steps=facts.steps,
+            save_steps=facts.save_steps,
+            bit_equal=ground.exact,
+            differing=differing,
+            saves=[Save(step=burst.step, units=list(burst.paths)) for burst in facts.bursts],
+            watching_proven=proven,
+            watching=how,
+            epoch_ends=facts.epoch_ends,
+            accumulation=facts.accumulation,
+            ranks=facts.ranks,
+            seconds=ground.control.record.seconds,
+            series=[series_of(trace, 0) for trace in ground.control.record.traces],
+        )
+
+    def _never_saved(self, first: ControlRun) -> None:
+        kind = FINDINGS["never-saved"]
+        self.result.findings.append(
+            FindingRecord(
+                slug=kind.slug,
+                severity=kind.severity,
+                components=list(kind.components),
+                evidence=f"{first.facts.steps} steps, and no checkpoint under the durable folder",
+                details=[save_setting(first)],
+            )
+        )
+
+    # The plan.
+
+    def _plan(self, ground: Ground, planner: Planner) -> list[Scenario]:
+        point = planner.damage_point()
+        bursts = [burst for burst in ground.control.facts.bursts if burst.step <= point.step]
+        units = units_with_steps(ground.workshop.snapshot(point.name), bursts)
+        scenarios = planner.scenarios({point.name: units})
+        if self.options.replay and not scenarios:
+            known = Planner(planner.facts, _without_choice(self.options)).scenarios({point.name: units})
+            raise UsageError(
+                f"no scenario is called {self.options.replay!r}",
+                hint="known: " + ", ".join(scenario.name for scenario in known),
+            )
+        return scenarios
+
+    def _check_sensitivity(self, ground: Ground, scenarios: Sequence[Scenario]) -> None:
+        """Sabotage a resume in every known way and see whether the criterion notices."""
+        base = next((item for item in scenarios if item.name == "cut/after-save"), None)
+        if ground.exact or base is None:
+            return
+        self.listener.phase("criterion: sabotaged resumes")
+        with self._pool(ground.workshop) as pool:
+            futures = {name: pool.submit(run_scenario, ground, base, sabotage=name) for name in SABOTAGES}
+            results = {name: future.result() for name, future in futures.items()}
+        criterion = ground.criterion
+        criterion.sabotages, criterion.blind = criteria.sensitivity(results, ground.reference)
+        for component in criterion.blind:
+            kind = FINDINGS["blind-criterion"]
+            evidence = f"a resume without its {component} passed the criterion"
+            self.result.findings.append(
+                FindingRecord(slug=kind.slug, severity=kind.severity, components=[], evidence=evidence)
+            )
+
+    def _write_plan(self, scenarios: Sequence[Scenario]) -> None:
+        plan = {
+            "schema": "samestep.plan/1",
+            "run_id": self.result.run_id,
+            "command": self.options.command,
+            "criterion": self.result.criterion,
+            "scenarios": scenarios,
+        }
+        text = msgspec.json.format(msgspec.json.encode(plan), indent=1)
+        (self.options.run_folder / "plan.json").write_bytes(text)
+
+    # Scenarios.
+
+    def _run_all(self, ground: Ground, scenarios: Sequence[Scenario]) -> Iterator[ScenarioResult]:
+        """Run scenarios side by side and yield their results in the order of the plan."""
+        with self._pool(ground.workshop) as pool:
+            futures = [pool.submit(self._run_one, ground, scenario) for scenario in scenarios]
+            for future in futures:
+                yield future.result()
+
+    def _run_one(self, ground: Ground, scenario: Scenario) -> ScenarioResult:
+        self.listener.running(scenario.title)
+        return run_scenario(ground, scenario)
+
+    @contextlib.contextmanager
+    def _pool(self, workshop: Workshop) -> Iterator[concurrent.futures.ThreadPoolExecutor]:
+        """Give a pool of as many workers as attempts may run at a time; an error or Ctrl-C ends every process."""
+        jobs = (self.options.jobs or default_jobs()) if workshop.site.parallel else 1
+        pool = concurrent.futures.ThreadPoolExecutor(jobs, thread_name_prefix="attempt")
+        try:
+            yield pool
+        except BaseException:
+            workshop.stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            kill_all_trees()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    # The verdict.
+
+    def _hint_resume(self, first: ControlRun) -> None:
+        """When every restart began at step 0, name the flag that makes the framework resume."""
+        cuts = [item for item in self.result.scenarios if item.family == "cut" and item.expected.resume_step]
+        if not cuts or any(item.observed.outcome is not Outcome.RESTARTED for item in cuts):
+            return
+        name = framework_hint(first.final)
+        framework = FRAMEWORKS.get(name) if name else None
+        flag = (framework.resume_flag or framework.resume_setting) if framework else "its resume option"
+        self.result.message = (
+            "The same command starts the run anew. If the script has to be told to resume, say so: "
+            f"samestep drill --resume-with '{flag} ...' (may hold {{out}} and {{checkpoint}})"
+        )
+
+    def _conclude(self) -> None:
+        result = self.result
+        result.outcome = worst_outcome(item.observed.outcome for item in result.scenarios)
+        result.exit_code = int(exit_code_of(result, strict=self.options.strict))
+        result.not_checked = not_checked(result, self.options)
+
+    def _replay_arguments(self) -> str:
+        words = (
+            [f"--resume-with {shell_word(' '.join(self.options.resume_with))}"]
+            if self.options.resume_with
+            else []
+        )
+        if self.options.durable:
+            words.append(f"--durable {shell_word(self.options.durable)}")
+        if self.options.steps:
+            words.append(f"--steps {self.options.steps}")
+        words += [f"--also {shell_word(' '.join(also))}" for also in self.options.also]
+        return " ".join([*words, "--", *(shell_word(word) for word in self.options.command)])
+
+
+def exit_code_of(result: DrillResult, *, strict: bool) -> ExitCode:
+    """Return what the command's exit status must be: a defect weighs more than a doubt."""
+    if result.interrupted:
+        return ExitCode.INTERRUPTED
+    findings = [*result.findings, *(finding for item in result.scenarios for finding in item.findings)]
+    severities = {finding.severity for finding in findings}
+    unclear = [item for item in result.scenarios if item.observed.outcome is Outcome.INCONCLUSIVE]
+    failed = [item for item in result.scenarios if not item.holds and item not in unclear]
+    if failed or Severity.DEFECT in severities or (strict and Severity.NOTE in severities):
+        return ExitCode.DEFECT
+    if unclear or Severity.MEASUREMENT in severities:
+        return ExitCode.INCONCLUSIVE
+    return ExitCode.HOLDS if result.scenarios else ExitCode.NOTHING_RAN
+
+
+def watching_proof(
+    watched: dict[str, str], unwatched: dict[str, str], *, exact: bool, limited: bool
+) -> tuple[bool | None, str]:
+    """Compare the tensors two runs left, one watched and one not.
+
+    Returns:
+        Whether it is proven that watching changes nothing (None: cannot be told), and how, in words.
+    """
+    by = "counting steps only" if limited else "with and without"
+    if not unwatched:
+        return None, "not proven: the unwatched run left no tensors"
+    if watched == unwatched:
+        return True, f"proven not to change the run (final state equal {by})"
+    if not exact:
+        return None, "not provable bit for bit: two controls already differ"
+    names = sorted(name for name in {*watched, *unwatched} if watched.get(name) != unwatched.get(name))
+    return False, f"CHANGES the run: {', '.join(names[:3])} differ without the probe"
+
+
+def default_jobs() -> int:
+    """Return how many attempts run at a time when nothing is said: one per core that may be used."""
+    return max(1, len(os.sched_getaffinity(0)))
+
+
+def _without_choice(options: DrillOptions) -> DrillOptions:
+    return dataclasses.replace(options, replay="", only=frozenset())
+
+
+def shell_word(word: str) -> str:
+    """Quote ``word`` for a shell, but leave the placeholders readable."""
+    return word if word and all(c.isalnum() or c in "{}_-./=:,@%+" for c in word) else shlex.quote(word)

@@ -1,0 +1,91 @@
+"""Which checkpoint a restart went on from, against those that lay there. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samestep.contract import Family, Severity
+from samestep.drill.diagnosis.records import finding, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from samestep.drill.judge import View
+    from samestep.drill.judgement import Case
+    from samestep.drill.result import FindingRecord
+
+
+def selection(views: Sequence[View], case: Case) -> list[FindingRecord]:
+    """Tell whether the run went on from the newest whole checkpoint of its own."""
+    view = views[0]
+    step = view.resume_step
+    if view.restarted:
+        return [_restart(view, case)]
+    if case.finished:
+        return [_after_finish(view)]
+    claimed = view.alignment.claimed_step
+    if foreign := _foreign(case, step, claimed):
+        return [foreign]
+    newest = max(case.whole_steps, default=None)
+    if step is not None and newest is not None and step < newest:
+        return [_older(step, newest, case)]
+    if case.damaged and not case.flipped and step == case.damaged_step:
+        return _accepted(views, case)
+    return []
+
+
+def _restart(view: View, case: Case) -> FindingRecord:
+    newest = max(case.whole_steps)
+    claimed = view.alignment.claimed_step
+    details = [f"its counters claim step {claimed}"] if claimed else []
+    return finding(
+        "silent-restart",
+        f"began at step 1 although a whole checkpoint of step {newest} was there",
+        step=1,
+        details=details,
+    )
+
+
+def _after_finish(view: View) -> FindingRecord:
+    taken = len(view.pair.resumed.steps) if view.pair else 0
+    steps = f"at least {taken} step{'' if taken == 1 else 's'}" if taken else "steps"
+    where = "" if view.resume_step is None else f" from step {view.resume_step}"
+    due = len(view.pair.control.steps) + 1 if view.pair else None
+    return finding("steps-after-finish", f"took {steps}{where} although the run was finished", step=due)
+
+
+def _foreign(case: Case, step: int | None, claimed: int | None) -> FindingRecord | None:
+    own = {*case.whole_steps, case.damaged_step}
+    held = step if step is not None else claimed
+    if held is None or held not in case.foreign_steps or held in own:
+        return None
+    newest = max(case.whole_steps, default=0)
+    return finding(
+        "stale-checkpoint-selected",
+        f"went on from another run's checkpoint of step {held}; its own newest is {newest}",
+        step=held + 1,
+    )
+
+
+def _older(step: int, newest: int, case: Case) -> FindingRecord:
+    """After damage an older point holds, though not the newest whole one: a note."""
+    if case.damaged or case.family == Family.TRANSFER:
+        text = f"went on from step {step}, a whole checkpoint of step {newest} was there"
+        return finding("lost-work", text, step=step + 1, severity=Severity.NOTE)
+    slug = "stale-checkpoint-selected" if step in case.whole_steps else "lost-work"
+    return finding(
+        slug, f"went on from step {step}, a whole checkpoint of step {newest} was there", step=step + 1
+    )
+
+
+def _accepted(views: Sequence[View], case: Case) -> list[FindingRecord]:
+    """Return the finding for damage that was loaded, unless the components lost say it better."""
+    defects = [record for view in views for record in view.findings if record.severity is Severity.DEFECT]
+    parts = f"damaged on purpose: {listed(case.damaged)}"
+    for record in defects:
+        record.details = [*record.details, parts]
+    if not defects or any(record.slug != "step-differs" for record in defects):
+        return []
+    slug = "torn-checkpoint-selected" if case.family == Family.CRASH else "damaged-checkpoint-accepted"
+    text = f"went on from the damaged checkpoint of step {case.damaged_step}: {listed(case.damaged)}"
+    return [finding(slug, text, step=(case.damaged_step or 0) + 1)]

@@ -1,0 +1,140 @@
+"""Restarts that took no step: refused, crashed, finished, or not watched at all. Pure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from samestep.contract import Component, Family, Outcome, Severity
+from samestep.drill.diagnosis.records import finding
+from samestep.drill.judgement import Judgement
+from samestep.drill.result import Observation
+
+if TYPE_CHECKING:
+    from samestep.drill.judgement import Case, Ending, Reference
+    from samestep.drill.result import Expectation, FindingRecord
+
+FRAME = re.compile(r'^\s*(File ".*", line \d+|~*\^+~*$)')
+"""Lines of a traceback that show where, not what."""
+
+RAISED = re.compile(
+    r"^(\[?rank\d+\]?:?\s*)?([A-Za-z_][\w.]*\.)?[A-Z]\w*(Error|Exception|Exit|Warning|Interrupt)\b"
+)
+"""The line of a traceback that says what went wrong."""
+
+COMPLAINT = re.compile(
+    r"error|fail|damag|corrupt|missing|invalid|cannot|can't|could not|unable|not found|no such|truncat|incomplete|"
+    r"refus|mismatch|unexpected|broken|not a valid|does not exist",
+    re.IGNORECASE,
+)
+"""Words of a line that complains."""
+
+CHANGED = re.compile(
+    r"mismatch|incompatib|does ?n.t match|different|differ|changed|world.?size|number of (ranks|processes|workers)|"
+    r"batch.?size|accumulation|shape|size of|data ?set",
+    re.IGNORECASE,
+)
+"""Words that name what a transfer may have changed."""
+
+
+def judge_stop(reference: Reference, ending: Ending, case: Case, expected: Expectation) -> Judgement:
+    """Judge a restart that took no step."""
+    total = max((len(trace.steps) for trace in reference.traces), default=0)
+    due = expected.resume_step if expected.resume_step is not None else max(case.whole_steps, default=0)
+    if ending.timed_out:
+        return _told(Outcome.INCONCLUSIVE, ending, "took no step and did not end in time")
+    if ending.exit_code:
+        return _failed(ending, case)
+    if ending.booted == 0:
+        record = finding("not-watched", "the restarted command left no sign of a probe and no trace")
+        return _told(Outcome.INCONCLUSIVE, ending, "not watched", record)
+    if case.finished or (total and due >= total):
+        done = _told(Outcome.SAME, ending, "took no step: the run was finished")
+        done.observation.resume_step, done.observation.ran_to_end = total, True
+        return done
+    if ending.exit_code is None or not total:
+        return _told(Outcome.INCONCLUSIVE, ending, "took no step")
+    return _ended_early(reference, ending, due, total)
+
+
+def _told(outcome: Outcome, ending: Ending, summary: str, *findings: FindingRecord) -> Judgement:
+    observation = Observation(outcome=outcome, exit_code=ending.exit_code, summary=summary)
+    return Judgement(observation, list(findings))
+
+
+def _failed(ending: Ending, case: Case) -> Judgement:
+    fallback = (
+        f"; a whole checkpoint at {max(case.whole_steps)} was there"
+        if case.whole_steps and case.damaged
+        else ""
+    )
+    if case.damaged and names_damage(ending.log_tail, case.damaged):
+        return _told(Outcome.REFUSED, ending, f"names the damaged part{fallback}")
+    if case.changed and any(CHANGED.search(line) for line in complaints(ending.log_tail)):
+        return _told(Outcome.REFUSED, ending, "names what does not fit")
+    last = next(iter(reversed(complaints(ending.log_tail))), "no message")
+    record = finding(
+        "crash-on-resume",
+        f"exit code {ending.exit_code} before any step: {last[:160]}",
+        severity=Severity.NOTE if case.flipped else None,
+    )
+    if case.family == Family.CRASH:
+        record.components = [Component.SELECTION, Component.COMPLETENESS]
+    return _told(
+        Outcome.CRASHED,
+        ending,
+        f"exit code {ending.exit_code}, does not name what is wrong{fallback}",
+        record,
+    )
+
+
+def _ended_early(reference: Reference, ending: Ending, due: int, total: int) -> Judgement:
+    components = [Component.PROGRESS]
+    if due in reference.epoch_ends:
+        components.append(Component.DATA_POSITION)
+    record = finding(
+        "run-length-changed",
+        f"exit code 0 without a step; the control went on from step {due} to {total}",
+        step=due + 1,
+        components=components,
+    )
+    told = _told(Outcome.DIFFERENT, ending, f"ended without a step, {total - due} were left", record)
+    told.observation.first_divergent_step = due + 1
+    return told
+
+
+def complaints(log: str) -> list[str]:
+    """Return the lines of a log that say what went wrong: messages of exceptions and lines that complain.
+
+    Source lines inside a traceback do not count: they name every file the loader knows.
+    """
+    found: list[str] = []
+    lines = log.splitlines()
+    raised = False
+    for place, line in enumerate(lines):
+        echo = place > 0 and FRAME.match(lines[place - 1]) is not None
+        if FRAME.match(line) or not line.strip():
+            continue
+        raised = raised or RAISED.match(line.strip()) is not None
+        if line.startswith("Traceback"):
+            raised = False
+        elif not echo and (raised or COMPLAINT.search(line)):
+            found.append(line.strip())
+    return found
+
+
+def names_damage(log: str, damaged: list[str]) -> bool:
+    """Tell whether the log names a damaged part: its file, its folder, or the component that its file holds."""
+    text = "\n".join(complaints(log)).lower()
+    return any(
+        re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) for part in damaged for name in _names(part)
+    )
+
+
+def _names(part: str) -> set[str]:
+    """Return what a message may call a damaged part, in lower case."""
+    path = PurePosixPath(part.lower())
+    stem = path.name.partition(".")[0]
+    folder = {path.parent.name} - {""}
+    return {path.name, *folder, *({stem} if len(stem) > 2 else set())}

@@ -1,0 +1,56 @@
+"""Inside the training process: watch every optimizer step without a change to the script.
+
+A drill puts `site_folder` on ``PYTHONPATH`` (see `environment`); a training script may also call `install` itself.
+Everything else in this package is loaded under the alias ``_samestep``, with the standard library and the script's own
+torch only, so that the training may live in another environment than samestep.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..trace import ORDERS_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["environment", "install", "site_folder"]
+
+
+def site_folder() -> Path:
+    """Return the folder with the ``sitecustomize`` that starts the probe in a Python process."""
+    from pathlib import Path
+
+    return Path(__file__).resolve().parent / "site"
+
+
+def environment(orders_path: Path, base_env: Mapping[str, str]) -> dict[str, str]:
+    """Return ``base_env`` with what makes every Python process below it load the probe.
+
+    Args:
+        orders_path: the orders, as written by ``Orders.write``.
+        base_env: environment to start from; it is not changed.
+    """
+    inherited = base_env.get("PYTHONPATH", "")
+    folders = [str(site_folder()), *([inherited] if inherited else [])]
+    return {
+        **base_env,
+        "PYTHONPATH": os.pathsep.join(folders),
+        ORDERS_VARIABLE: str(orders_path.absolute()),
+    }
+
+
+def install() -> bool:
+    """Start the probe in this process, for interpreters that skip ``sitecustomize`` (``python -I``, ``-S``).
+
+    Does nothing outside a drill and when the probe already runs. Call it before the training loop begins, best before
+    models and optimizers are made.
+
+    Returns:
+        Whether the probe runs in this process.
+    """
+    from .boot import start_under_alias
+
+    return start_under_alias()

@@ -1,0 +1,212 @@
+"""The charts of the page as Vega-Lite specifications, coloured by the page's own CSS variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .series import CONTROL, KINDS, Row, mark_rows, sample_rows, timeline_rows, value_rows
+from .view import BAD, GOOD, NEUTRAL, UNKNOWN
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from samestep.drill.result import DrillResult
+
+Spec = dict[str, Any]
+
+WIDTH = 1040
+"""Width of the plotting area in pixels; the page scales the whole."""
+
+_COLOURS = {
+    CONTROL: "var(--chart-control)",
+    KINDS[GOOD]: "var(--chart-good)",
+    KINDS[BAD]: "var(--chart-bad)",
+    KINDS[UNKNOWN]: "var(--chart-unknown)",
+    KINDS[NEUTRAL]: "var(--chart-neutral)",
+    "lost steps": "var(--chart-lost)",
+}
+_SHAPES = {
+    CONTROL: "circle",
+    KINDS[GOOD]: "circle",
+    KINDS[BAD]: "cross",
+    KINDS[UNKNOWN]: "triangle",
+    KINDS[NEUTRAL]: "diamond",
+}
+_MARK_SHAPES = {"save": "circle", "cut": "cross", "first difference": "diamond"}
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+
+
+def chart_specs(result: DrillResult) -> dict[str, Spec]:
+    """Return a specification for every chart that has data, by name."""
+    specs: dict[str, Spec] = {}
+    losses = value_rows(result, "loss")
+    if losses:
+        specs["loss"] = _loss(losses).to_dict()
+    rates = value_rows(result, "learning_rate")
+    if rates:
+        specs["rate"] = _finished(_lines(rates, "learning rate", 150)).to_dict()
+    samples = sample_rows(result)
+    if samples:
+        specs["samples"] = _finished(_samples(samples)).to_dict()
+    lanes = timeline_rows(result)
+    if lanes:
+        specs["timeline"] = _finished(_timeline(lanes, mark_rows(result))).to_dict()
+    return specs
+
+
+def _chart(rows: list[Row], **size: Any) -> alt.Chart:
+    import altair as alt
+
+    return alt.Chart(alt.Data(values=rows), **size)  # type: ignore[no-untyped-call]
+
+
+def _loss(rows: list[Row]) -> Any:
+    import altair as alt
+
+    overlay = _lines(rows, "loss", 230)
+    differences = [row for row in rows if "difference" in row]
+    if not differences:
+        return _finished(overlay)
+    strip = (
+        _chart(differences, width=WIDTH, height=80)
+        .mark_point(filled=True, size=34, opacity=0.9)
+        .encode(
+            x=_step_axis(rows),
+            y=alt.Y("difference:Q", title="restart minus control", axis=alt.Axis(tickCount=3, format="~g")),
+            color=_colour(rows),
+            shape=_shape(rows),
+            tooltip=["title:N", "step:Q", alt.Tooltip("difference:Q", format=".3g")],
+        )
+    )
+    zero = _chart([{"zero": 0}]).mark_rule(color="var(--chart-control)").encode(y="zero:Q")
+    return _finished(alt.vconcat(overlay, zero + strip, spacing=14))
+
+
+def _lines(rows: list[Row], title: str, height: int) -> Any:
+    """The control as a broad calm line, the restarts on top of it."""
+    import altair as alt
+
+    value = alt.Y(
+        "value:Q", title=title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5, format="~g")
+    )
+    control = [row for row in rows if row["kind"] == CONTROL]
+    restarts = [row for row in rows if row["kind"] != CONTROL]
+    tooltip: list[Any] = ["run:N", "step:Q", alt.Tooltip("value:Q", format=".6g")]
+    layers = [
+        _chart(control)
+        .mark_line(strokeWidth=6, opacity=0.35, strokeCap="round")
+        .encode(x=_step_axis(rows), y=value, color=_colour(rows), tooltip=tooltip)
+    ]
+    if restarts:
+        base = _chart(restarts).encode(
+            x=_step_axis(rows),
+            y=value,
+            color=_colour(rows),
+            detail="run:N",
+            tooltip=["title:N", *tooltip[1:]],
+        )
+        layers += [
+            base.mark_line(strokeWidth=1.5),
+            base.mark_point(filled=True, size=30).encode(shape=_shape(rows)),
+        ]
+    return alt.layer(*layers).properties(width=WIDTH, height=height)
+
+
+def _samples(rows: list[Row]) -> Any:
+    import altair as alt
+
+    tooltip = ["run:N", "step:Q", alt.Tooltip("name:N", title="sample")]
+    sample = alt.Y("sample:Q", title="sample", axis=alt.Axis(tickCount=5))
+    control = [row for row in rows if row["kind"] == CONTROL]
+    restarts = [row for row in rows if row["kind"] != CONTROL]
+    encoding = {"x": _step_axis(rows), "y": sample, "color": _colour(rows), "tooltip": tooltip}
+    return alt.layer(
+        _chart(control).mark_point(filled=True, size=70, opacity=0.4).encode(**encoding),
+        _chart(restarts).mark_point(filled=True, size=18).encode(**encoding, shape=_shape(rows)),
+    ).properties(width=WIDTH, height=200)
+
+
+def _timeline(lanes: list[Row], marks: list[Row]) -> Any:
+    import altair as alt
+
+    order = list(dict.fromkeys(row["lane"] for row in lanes))
+    lane = alt.Y("lane:N", sort=order, title=None, axis=alt.Axis(labelLimit=300, domain=False, ticks=False))
+    offset = alt.YOffset("phase:N", sort=["run", "1 before", "2 after"])
+    bars = (
+        _chart(lanes)
+        .mark_bar(cornerRadius=1.5)
+        .encode(
+            x=alt.X("begin:Q", title="step", axis=alt.Axis(tickMinStep=1, tickCount=12)),
+            x2="end:Q",
+            y=lane,
+            yOffset=offset,
+            color=_colour(lanes),
+            tooltip=["lane:N", "kind:N", "begin:Q", "end:Q"],
+        )
+    )
+    points = (
+        _chart(marks)
+        .mark_point(filled=True, size=38, color="var(--ink)", opacity=1)
+        .encode(
+            x="step:Q",
+            y=lane,
+            yOffset=offset,
+            shape=alt.Shape(
+                "mark:N",
+                title=None,
+                scale=alt.Scale(domain=list(_MARK_SHAPES), range=list(_MARK_SHAPES.values())),
+            ),
+            tooltip=["lane:N", "mark:N", "step:Q"],
+        )
+    )
+    width = WIDTH - 240
+    return (bars + points).resolve_scale(shape="independent").properties(width=width, height=alt.Step(9))
+
+
+def _step_axis(rows: list[Row]) -> alt.X:
+    import altair as alt
+
+    steps = [row["step"] for row in rows]
+    domain = [min(steps) - 0.5, max(steps) + 0.5]
+    return alt.X(
+        "step:Q",
+        title="step",
+        scale=alt.Scale(domain=domain, nice=False),
+        axis=alt.Axis(tickMinStep=1, grid=False),
+    )
+
+
+def _colour(rows: list[Row]) -> alt.Color:
+    import altair as alt
+
+    present = [kind for kind in _COLOURS if any(row["kind"] == kind for row in rows)]
+    scale = alt.Scale(domain=present, range=[_COLOURS[kind] for kind in present])
+    return alt.Color("kind:N", title=None, scale=scale)
+
+
+def _shape(rows: list[Row]) -> alt.Shape:
+    import altair as alt
+
+    present = [kind for kind in _SHAPES if any(row["kind"] == kind for row in rows)]
+    scale = alt.Scale(domain=present, range=[_SHAPES[kind] for kind in present])
+    return alt.Shape("kind:N", title=None, scale=scale)
+
+
+def _finished(chart: Any) -> Any:
+    """Give a chart the page's typography and colours."""
+    return (
+        chart.configure(background="transparent", font=_FONT, padding=4)
+        .configure_view(stroke=None)
+        .configure_axisY(minExtent=44)
+        .configure_axis(
+            labelColor="var(--muted)",
+            titleColor="var(--muted)",
+            titleFontWeight="normal",
+            titleFontSize=12,
+            labelFontSize=12,
+            gridColor="var(--rule)",
+            domainColor="var(--rule)",
+            tickColor="var(--rule)",
+        )
+        .configure_legend(labelColor="var(--ink)", labelFontSize=12, orient="top", symbolOpacity=1, offset=8)
+    )

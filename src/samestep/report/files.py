@@ -1,0 +1,145 @@
+"""Reading and writing the files of a drill."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import msgspec
+
+from samestep.drill.result import DRILL_SCHEMA, DrillResult
+from samestep.errors import UsageError
+
+RESULT_NAME = "drill.json"
+STATE_FOLDER = Path(".samestep")
+_RUN_FIRST = "run a drill first: samestep drill -- COMMAND"
+
+
+def encode_result(result: DrillResult) -> bytes:
+    """Return the JSON of a result, indented, ending in a newline.
+
+    NaN and infinities have no JSON form: they are written as null.
+    """
+    return msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n"
+
+
+def decode_result(data: bytes, source: str) -> DrillResult:
+    """Read a result from its JSON.
+
+    Args:
+        data: the JSON.
+        source: where it came from, for messages.
+
+    Raises:
+        UsageError: it is cut off, no drill result, or of another schema.
+    """
+    try:
+        plain = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"{source} is no complete JSON ({error}): expected the result of a drill",
+            hint=f"it may have been cut off while it was written; {_RUN_FIRST}",
+        ) from error
+    schema = plain.get("schema") if isinstance(plain, dict) else None
+    if schema != DRILL_SCHEMA:
+        raise UsageError(
+            f"{source} has the schema {schema!r}, expected {DRILL_SCHEMA!r}",
+            hint="read it with the samestep version that wrote it",
+        )
+    try:
+        return msgspec.convert(_with_infinities(plain), DrillResult)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{source} is no {DRILL_SCHEMA} result: {error}") from error
+
+
+def _with_infinities(plain: dict[str, object]) -> dict[str, object]:
+    """A tolerance written as null was infinite: its quantity is not judged."""
+    criterion = plain.get("criterion")
+    if isinstance(criterion, dict) and isinstance(criterion.get("tolerances"), dict):
+        found = criterion["tolerances"]
+        criterion["tolerances"] = {
+            name: math.inf if value is None else value for name, value in found.items()
+        }
+    return plain
+
+
+def find_result(run: str | Path | None = None, state: Path = STATE_FOLDER) -> Path:
+    """Return the ``drill.json`` that ``run`` means.
+
+    Args:
+        run: a ``drill.json``, a folder that holds one, or a run id; None: the latest run.
+        state: the state folder of the project.
+
+    Raises:
+        UsageError: there is none.
+    """
+    wanted = state / "latest" if run is None else Path(run)
+    candidates = [wanted, wanted / RESULT_NAME]
+    if run is not None:
+        candidates.append(state / "runs" / run / RESULT_NAME)
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    if run is None:
+        raise UsageError(f"there is no finished drill under {state}", hint=_RUN_FIRST)
+    known = sorted(path.parent.name for path in state.glob(f"runs/*/{RESULT_NAME}"))
+    hint = f"known runs: {', '.join(known[-5:])}" if known else _RUN_FIRST
+    raise UsageError(f"{run} is no drill.json, no folder with one, and no run under {state}/runs", hint=hint)
+
+
+def load_result(path: Path) -> DrillResult:
+    """Load the result at ``path``, a ``drill.json`` or the folder that holds it.
+
+    Raises:
+        UsageError: it is missing, unreadable, cut off or of another schema.
+    """
+    file = path / RESULT_NAME if path.is_dir() else path
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}", hint=_RUN_FIRST) from error
+    return decode_result(data, str(file))
+
+
+def write_reports(result: DrillResult, folder: Path) -> dict[str, Path]:
+    """Write ``drill.json``, ``report.html``, ``junit.xml`` and ``summary.md`` into ``folder``, each at once.
+
+    The result is written first, so that a failure in a rendering never loses it.
+
+    Returns:
+        The paths by format: ``json``, ``html``, ``junit``, ``markdown``.
+    """
+    from .html import render_html
+    from .junit import render_junit
+    from .markdown import render_markdown
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = {"json": folder / RESULT_NAME}
+    write_atomically(paths["json"], encode_result(result))
+    for name, file, render in (
+        ("junit", "junit.xml", render_junit),
+        ("markdown", "summary.md", render_markdown),
+        ("html", "report.html", render_html),
+    ):
+        paths[name] = folder / file
+        write_atomically(paths[name], render(result).encode())
+    return paths
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data``: readers see the old content or the new, never a part.
+
+    Raises:
+        OSError: the folder is missing or not writable, or the disk is full; ``path`` is then as it was.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,98 @@
+"""The page as a reader's browser shows it: charts drawn, nothing complained about, nothing fetched."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+from report_samples import SAMPLES
+
+from samestep.report.html import render_html
+
+CHROMIUM = shutil.which("chromium")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: run scripts/install_chromium.sh")
+
+OPTIONS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=8000",
+]
+
+
+def browse(folder, kind, *options):
+    """Load a report and return the document after its scripts ran, and what the browser logged."""
+    page = folder / f"{kind}.html"
+    page.write_text(render_html(SAMPLES[kind]()), encoding="utf-8")
+    done = subprocess.run(
+        [CHROMIUM, *OPTIONS, f"--user-data-dir={folder / 'profile'}", *options, "--dump-dom", page.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    """The page of a failing drill, loaded once, with a log of all network activity."""
+    folder = tmp_path_factory.mktemp("page")
+    document, log = browse(folder, "defect", f"--log-net-log={folder / 'net.json'}")
+    return document, log, (folder / "net.json").read_text()
+
+
+def test_every_chart_is_drawn_by_its_script(loaded):
+    document, _, _ = loaded
+    charts = re.findall(r'<div class="chart[^"]*vega-embed[^>]*data-chart="(\w+)"', document)
+    assert charts == ["loss", "rate", "samples", "timeline"]
+    assert document.count('<svg xmlns="http://www.w3.org/2000/svg"') >= len(charts)
+    assert "vg-tooltip" in document or "mark-symbol" in document
+
+
+def test_the_browser_has_nothing_to_complain_about(loaded):
+    _, log, _ = loaded
+    assert [line for line in log.splitlines() if "CONSOLE" in line] == []
+
+
+def test_nothing_is_fetched(loaded):
+    _, _, log = loaded
+    assert '"file:///' in log or "defect.html" in log or json.loads(log)["events"] is not None
+    assert re.findall(r'"url":"(?:https?|wss?)://[^"]*"', log) == []
+
+
+def test_the_download_holds_the_result(loaded):
+    document, _, _ = loaded
+    assert re.search(r'<a id="download" href="blob:', document)
+
+
+def test_hostile_text_stays_text(tmp_path):
+    document, log = browse(tmp_path, "hostile")
+    assert "alert(1)" in document
+    assert "<img" not in document
+    assert "Refused" not in log
+    assert "CONSOLE" not in log
+
+
+def test_tables_are_there_without_scripts(tmp_path):
+    page = render_html(SAMPLES["defect"]())
+    bare = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    path = tmp_path / "bare.html"
+    path.write_text(bare, encoding="utf-8")
+    done = subprocess.run(
+        [CHROMIUM, *OPTIONS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.count("<table") >= 4
+    assert done.stdout.count('<svg class="marks"') == 4

@@ -1,0 +1,91 @@
+"""What a control shows: saves, epochs, accumulation."""
+
+from samestep.checkpoints import Unit
+from samestep.drill.observe import epoch_ends, facts_of, loss_of, samples_of, save_bursts
+from samestep.trace import EndRecord, Header, MicroStep, State, StepRecord, Trace
+
+
+def step(index, samples=None, durable=(), inputs="", losses=(1.0,)):
+    micro = [MicroStep(inputs=inputs, samples=samples, loss=loss) for loss in losses]
+    return StepRecord(index, State(), micro_steps=micro, durable=list(durable))
+
+
+def trace(steps, rank=0, end=()):
+    header = Header("control", [], 1, 0, rank=rank)
+    return Trace(header, steps, end=EndRecord("exit", len(steps), 0.0, durable=list(end)))
+
+
+def is_log(path):
+    return path.endswith(".log")
+
+
+FOLDER_UNIT = Unit("checkpoint-4", "transformers", 4, ("checkpoint-4/model.bin",))
+
+
+def test_a_save_is_a_change_of_a_checkpoint_and_not_of_a_log():
+    steps = [
+        step(1, durable=["a.log"]),
+        step(2, durable=["checkpoint-2/model.bin", "a.log"]),
+        step(3),
+        step(4),
+    ]
+    bursts = save_bursts([trace(steps, end=["checkpoint-4/model.bin"])], [FOLDER_UNIT], is_log)
+    assert [(burst.step, burst.paths) for burst in bursts] == [
+        (2, ("checkpoint-2/model.bin",)),
+        (4, ("checkpoint-4/model.bin",)),
+    ]
+
+
+def test_a_checkpoint_rotated_away_was_a_save_all_the_same():
+    steps = [step(1), step(2, durable=["checkpoint-2/other.bin"])]
+    assert [b.step for b in save_bursts([trace(steps)], [FOLDER_UNIT], is_log)] == [2]
+
+
+def test_files_beside_checkpoints_are_no_save():
+    steps = [step(1, durable=["metrics.json"]), step(2, durable=["checkpoint-2/model.bin"])]
+    assert [b.step for b in save_bursts([trace(steps)], [FOLDER_UNIT], is_log)] == [2]
+
+
+def test_without_any_known_checkpoint_everything_but_logs_counts():
+    assert [
+        b.step for b in save_bursts([trace([step(1, durable=["x"]), step(2, durable=["y.log"])])], [], is_log)
+    ] == [1]
+
+
+def test_saves_of_all_ranks_are_joined():
+    zero = trace([step(1, durable=["checkpoint-1/model.bin"]), step(2)])
+    one = trace([step(1, durable=["checkpoint-1/rng_1.pth"]), step(2)], rank=1)
+    (burst,) = save_bursts([zero, one], [FOLDER_UNIT], is_log)
+    assert burst.paths == ("checkpoint-1/model.bin", "checkpoint-1/rng_1.pth")
+
+
+def test_an_epoch_ends_where_samples_come_again():
+    order = [[0, 1], [2, 3], [1, 0], [3, 2], [2, 0]]
+    assert epoch_ends([step(i + 1, samples) for i, samples in enumerate(order)]) == [2, 4]
+
+
+def test_without_sample_indices_the_content_of_batches_tells_epochs():
+    assert epoch_ends([step(i + 1, inputs=name) for i, name in enumerate("abcabc")]) == [3]
+
+
+def test_a_stream_that_never_repeats_has_no_epoch_ends():
+    assert epoch_ends([step(i, [i]) for i in range(1, 9)]) == []
+
+
+def test_facts_count_the_steps_of_the_slowest_rank():
+    known = facts_of([trace([step(1), step(2)]), trace([step(1)], rank=1)], [FOLDER_UNIT], is_log)
+    assert (known.steps, known.ranks) == (1, 2)
+
+
+def test_the_widest_window_is_the_accumulation():
+    known = facts_of([trace([step(1, losses=(1.0, 2.0)), step(2)])], [], is_log)
+    assert known.accumulation == 2
+
+
+def test_a_step_without_a_loss_has_none():
+    assert loss_of(step(1, losses=())) is None
+    assert loss_of(step(1, losses=(1.0, 3.0))) == 2.0
+
+
+def test_unknown_samples_are_shown_by_a_short_digest():
+    assert samples_of(step(1, inputs="xxh3-128:0123456789abcdef")) == ["01234567"]

@@ -1,0 +1,123 @@
+"""Exit codes, notices, silencing, the watching proof."""
+
+import pytest
+
+from samestep.contract import Component, Family, Outcome, Severity
+from samestep.drill.attempt import NoticeRecord
+from samestep.drill.cutting import notice_findings
+from samestep.drill.execute import silence
+from samestep.drill.judgement import Judgement
+from samestep.drill.result import DrillResult, Expectation, FindingRecord, Observation, ScenarioResult
+from samestep.drill.runner import exit_code_of, shell_word, watching_proof
+from samestep.errors import ExitCode
+
+
+def finding(slug="optimizer-reset", severity=Severity.DEFECT):
+    return FindingRecord(slug=slug, severity=severity, components=[Component.OPTIMIZER], evidence="seen")
+
+
+def scenario(outcome=Outcome.SAME, holds=True, findings=()):
+    return ScenarioResult(
+        name="cut/after-save",
+        family=Family.CUT,
+        title="",
+        expected=Expectation(outcomes=[Outcome.SAME]),
+        observed=Observation(outcome=outcome),
+        holds=holds,
+        findings=list(findings),
+    )
+
+
+def result(*scenarios, findings=(), interrupted=False):
+    return DrillResult(
+        version="0",
+        run_id="r",
+        outcome=Outcome.SAME,
+        exit_code=0,
+        command=[],
+        scenarios=list(scenarios),
+        findings=list(findings),
+        interrupted=interrupted,
+    )
+
+
+@pytest.mark.parametrize(
+    ("drilled", "code"),
+    [
+        (result(scenario()), ExitCode.HOLDS),
+        (result(), ExitCode.NOTHING_RAN),
+        (result(scenario(Outcome.DIFFERENT, False, [finding()])), ExitCode.DEFECT),
+        (result(scenario(Outcome.CRASHED, False)), ExitCode.DEFECT),
+        (result(scenario(Outcome.INCONCLUSIVE, False)), ExitCode.INCONCLUSIVE),
+        (
+            result(scenario(), findings=[finding("noisy-control", Severity.MEASUREMENT)]),
+            ExitCode.INCONCLUSIVE,
+        ),
+        (result(scenario(Outcome.INCONCLUSIVE, False), scenario(Outcome.RESTARTED, False)), ExitCode.DEFECT),
+        (result(findings=[finding("never-saved")]), ExitCode.DEFECT),
+        (result(scenario(findings=[finding("byte-flip-accepted", Severity.NOTE)])), ExitCode.HOLDS),
+        (result(scenario(), interrupted=True), ExitCode.INTERRUPTED),
+    ],
+)
+def test_exit_codes(drilled, code):
+    assert exit_code_of(drilled, strict=False) is code
+
+
+def test_notes_count_when_strict():
+    noted = result(scenario(findings=[finding("byte-flip-accepted", Severity.NOTE)]))
+    assert exit_code_of(noted, strict=True) is ExitCode.DEFECT
+
+
+def test_a_run_without_a_handler_leans_on_periodic_saves_and_that_is_a_note():
+    (found,) = notice_findings(NoticeRecord(True, 0.1, 30, 143), saved=False)
+    assert (found.slug, found.severity) == ("no-checkpoint-on-notice", Severity.NOTE)
+
+
+def test_a_handler_that_saves_nothing_is_a_defect():
+    (found,) = notice_findings(NoticeRecord(True, 0.1, 30, 0), saved=False)
+    assert (found.slug, found.severity) == ("no-checkpoint-on-notice", Severity.DEFECT)
+
+
+def test_staying_beyond_the_grace_is_a_defect_even_with_a_save():
+    (found,) = notice_findings(NoticeRecord(False, 30.0, 30, None), saved=True)
+    assert (found.slug, found.severity) == ("notice-overran", Severity.DEFECT)
+
+
+def test_a_save_within_the_grace_is_what_is_wanted():
+    assert notice_findings(NoticeRecord(True, 2.0, 30, 0), saved=True) == []
+
+
+def test_a_silenced_finding_becomes_a_note_and_explains_the_scenario():
+    judged = Judgement(Observation(outcome=Outcome.DIFFERENT), [finding()])
+    assert silence(judged, frozenset({"optimizer-reset"}))
+    assert judged.findings[0].severity is Severity.NOTE
+
+
+def test_one_finding_that_is_not_silenced_keeps_the_scenario_failing():
+    judged = Judgement(Observation(outcome=Outcome.DIFFERENT), [finding(), finding("ema-lost")])
+    assert not silence(judged, frozenset({"optimizer-reset"}))
+
+
+def test_equal_tensors_prove_that_watching_changes_nothing():
+    assert watching_proof({"a": "1"}, {"a": "1"}, exact=True, limited=False)[0] is True
+
+
+def test_other_tensors_without_the_probe_are_told_by_name():
+    proven, how = watching_proof({"a": "1"}, {"a": "2"}, exact=True, limited=False)
+    assert proven is False
+    assert "a differ" in how
+
+
+def test_noise_proves_nothing():
+    assert watching_proof({"a": "1"}, {"a": "2"}, exact=False, limited=False)[0] is None
+
+
+def test_an_unwatched_run_without_tensors_proves_nothing():
+    assert watching_proof({}, {}, exact=True, limited=False)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("word", "quoted"), [("{out}", "{out}"), ("a b", "'a b'"), ("", "''"), ("x.py", "x.py")]
+)
+def test_replay_commands_quote_for_a_shell_and_keep_placeholders(word, quoted):
+    assert shell_word(word) == quoted

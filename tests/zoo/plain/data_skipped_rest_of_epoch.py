@@ -1,0 +1,39 @@
+"""A checkpoint from the middle of an epoch is resumed at the next epoch: the rest of the samples is never seen.
+
+RB123 (Lightning-AI/pytorch-lightning).
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
+from common import pack, parser, report, seed_everything, unpack, update
+
+
+def main() -> None:
+    args = parser(__doc__).parse_args()
+    seed_everything()
+    model = TinyNet()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    stream = Stream(Samples())
+    parts = {"model": model, "optimizer": optimizer, "stream": stream}
+    store = Checkpoints(args.out)
+    step = 0
+    if state := store.newest():
+        step = unpack(state, **parts)
+        if stream.position and not args.twin:
+            stream.load_state_dict({"epoch": stream.epoch + 1, "position": 0})
+    while step < STEPS:
+        batch = next(stream)
+        loss = update(model, optimizer, batch)
+        step += 1
+        report(step, loss, optimizer.param_groups[0]["lr"], batch[2])
+        if step % SAVE_EVERY == 0:
+            store.save(step, pack(step, **parts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""The random state is restored first; building the evaluation model afterwards draws from it again.
+
+RB083 (Lightning-AI/pytorch-lightning): loading builds a model first and so moves the global stream.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
+from common import pack, parser, report, restore_rng, seed_everything, unpack, update
+
+
+def main() -> None:
+    args = parser(__doc__).parse_args()
+    seed_everything()
+    model = TinyNet()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    stream = Stream(Samples())
+    parts = {"model": model, "optimizer": optimizer, "stream": stream}
+    store = Checkpoints(args.out)
+    step = 0
+    if state := store.newest():
+        step = unpack(state, **parts)
+        TinyNet().load_state_dict(state["model"])
+        if args.twin:
+            restore_rng(state["rng"])
+    while step < STEPS:
+        batch = next(stream)
+        loss = update(model, optimizer, batch)
+        step += 1
+        report(step, loss, optimizer.param_groups[0]["lr"], batch[2])
+        if step % SAVE_EVERY == 0:
+            store.save(step, pack(step, **parts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""The random state of torch is not restored: after a restart dropout draws the masks of the run's start.
+
+RB085, RB086 (huggingface/transformers): resumed runs went on with other random numbers.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
+from common import pack, parser, report, seed_everything, unpack, update
+
+
+def main() -> None:
+    args = parser(__doc__).parse_args()
+    seed_everything()
+    model = TinyNet(dropout=0.5)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    stream = Stream(Samples())
+    store = Checkpoints(args.out)
+    step = 0
+    if state := store.newest():
+        step = unpack(state, model=model, optimizer=optimizer, stream=stream)
+        if not args.twin:
+            torch.manual_seed(0)
+    while step < STEPS:
+        batch = next(stream)
+        loss = update(model, optimizer, batch)
+        step += 1
+        report(step, loss, optimizer.param_groups[0]["lr"], batch[2])
+        if step % SAVE_EVERY == 0:
+            store.save(step, pack(step, model=model, optimizer=optimizer, stream=stream))
+
+
+if __name__ == "__main__":
+    main()
