@@ -5,12 +5,12 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python;
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
-PYTEST := $(BIN)/python -m pytest
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: help install demo test test-full lint format bench clean
+.PHONY: help install demo test test-full lint format reference bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,13 +18,14 @@ help: ## list the targets
 install: $(VENV)/.development ## everything for working on samestep
 
 demo: $(VENV)/.frameworks ## drill the transformers example and show the verdict
-	$(BIN)/python scripts/demo.py
+	@PATH="$(CURDIR)/$(BIN):$$PATH" samestep drill -- python examples/transformers_trainer.py --out {out} \
+		|| test $$? -eq 1  # a drill that found a defect did its work
 
 test: $(VENV)/.development ## the suite, with a seeded sample of the zoo
-	scripts/test.sh -m "not full"
+	$(PYTEST) -m "not full"
 
 test-full: $(VENV)/.development ## the suite, with the whole zoo
-	scripts/test.sh
+	$(PYTEST)
 
 lint: $(VENV)/.development ## ruff, mypy, import layers
 	$(BIN)/ruff check .
@@ -36,9 +37,11 @@ format: $(VENV)/.development ## let ruff format and fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+reference: $(VENV)/.development ## write the reference pages that follow from the code
+	$(BIN)/python scripts/write_reference.py
+
 bench: $(VENV)/.development ## the benchmarks, with their numbers
-	$(BIN)/python benchmarks/drill_vs_ckpt_chaos.py
-	$(BIN)/python benchmarks/probe_overhead.py
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
 
 clean: ## remove .venv and all caches
 	rm -rf $(VENV) .samestep .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

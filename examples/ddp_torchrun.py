@@ -68,6 +68,8 @@ def newest(out, rank, ranks):
         return None
     folder = out / found[0]
     saved = read(folder / "complete.pt")
+    if folder.name != f"step-{saved['step']:06d}":
+        sys.exit(f"{folder} holds step {saved['step']}: it is not a checkpoint of this run")
     if saved["ranks"] != ranks:
         sys.exit(f"{folder} was saved by {saved['ranks']} ranks and cannot be resumed by {ranks}")
     print(f"rank {rank} resumes from {folder}")

@@ -85,6 +85,8 @@ def newest_whole(folder):
             state = torch.load(path, weights_only=False)
             if missing := {"optimizer_states", "lr_schedulers", "callbacks", "loops"} - state.keys():
                 raise ValueError(f"without {', '.join(sorted(missing))}")
+            if path.name != f"step={state['global_step']:06d}.ckpt":
+                raise ValueError(f"holds step {state['global_step']}")
         except Exception as error:
             print(f"{path} cannot be resumed ({error}); trying an older one", file=sys.stderr)
             continue

@@ -39,6 +39,10 @@ def make_training():
     return model, optimizer, schedule
 
 
+def path_of(folder, step):
+    return folder / f"step-{step:06d}.pt"
+
+
 def save(path, step, model, optimizer, schedule):
     state = {
         "step": step,
@@ -60,13 +64,15 @@ def save(path, step, model, optimizer, schedule):
 
 
 def newest_whole(folder):
-    """Newest first; one that is damaged or lacks a part is named and set aside, and its elder is taken."""
+    """Newest first; one that is damaged, lacks a part or has a wrong name is told and set aside, and its elder is taken."""
     checkpoints = sorted(folder.glob("step-*.pt"), reverse=True)
     for path in checkpoints:
         try:
             state = torch.load(path, weights_only=True)
             if missing := PARTS - state.keys():
                 raise ValueError(f"without {', '.join(sorted(missing))}")
+            if path != path_of(folder, state["step"]):
+                raise ValueError(f"holds step {state['step']}")
         except Exception as error:
             print(f"{path} cannot be resumed ({error}); trying an older one", file=sys.stderr)
             continue
@@ -105,7 +111,7 @@ def main():
         schedule.step()
         print(f"step {step + 1} loss {loss.item():.9g}")
         if (step + 1) % SAVE_EVERY == 0:
-            save(out / f"step-{step + 1:06d}.pt", step + 1, model, optimizer, schedule)
+            save(path_of(out, step + 1), step + 1, model, optimizer, schedule)
 
 
 if __name__ == "__main__":

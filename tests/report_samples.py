@@ -79,7 +79,9 @@ def scenario(
         name=name,
         family=family,
         title=title,
-        expected=Expectation(outcomes=accepted, resume_step=resume if expected_resume is None else expected_resume),
+        expected=Expectation(
+            outcomes=accepted, resume_step=resume if expected_resume is None else expected_resume
+        ),
         observed=Observation(
             outcome=outcome,
             resume_step=resume,
@@ -141,56 +143,130 @@ def _cuts() -> list[ScenarioResult]:
     cut = Family.CUT
     lost = "resumed at 6, 2 steps lost"
     return [
-        scenario("cut-after-save", cut, "after step 8, save 6 complete", cut=8, resume=6, summary=lost,
-                 chart=series("cut-after-save.1", 7, STEPS)),
-        scenario("cut-inside-step", cut, "inside step 8, no warning", cut=8, resume=6, summary=lost,
-                 chart=series("cut-inside-step.1", 7, 10)),
-        scenario("cut-epoch-end", cut, "after the last step of an epoch", cut=12, resume=12,
-                 summary="resumed at 12, no step lost", chart=series("cut-epoch-end.1", 13, 16)),
-        scenario("cut-twice", cut, "twice in one epoch", cut=11, resume=6, summary="resumed at 6 and at 6, 5 steps lost",
-                 chart=series("cut-twice.2", 7, 13)),
-        scenario("cut-before-first-save", cut, "before the first save", cut=3, resume=0,
-                 summary="a true fresh start", chart=series("cut-before-first-save.1", 1, 4)),
+        scenario(
+            "cut-after-save",
+            cut,
+            "after step 8, save 6 complete",
+            cut=8,
+            resume=6,
+            summary=lost,
+            chart=series("cut-after-save.1", 7, STEPS),
+        ),
+        scenario(
+            "cut-inside-step",
+            cut,
+            "inside step 8, no warning",
+            cut=8,
+            resume=6,
+            summary=lost,
+            chart=series("cut-inside-step.1", 7, 10),
+        ),
+        scenario(
+            "cut-epoch-end",
+            cut,
+            "after the last step of an epoch",
+            cut=12,
+            resume=12,
+            summary="resumed at 12, no step lost",
+            chart=series("cut-epoch-end.1", 13, 16),
+        ),
+        scenario(
+            "cut-twice",
+            cut,
+            "twice in one epoch",
+            cut=11,
+            resume=6,
+            summary="resumed at 6 and at 6, 5 steps lost",
+            chart=series("cut-twice.2", 7, 13),
+        ),
+        scenario(
+            "cut-before-first-save",
+            cut,
+            "before the first save",
+            cut=3,
+            resume=0,
+            summary="a true fresh start",
+            chart=series("cut-before-first-save.1", 1, 4),
+        ),
     ]
 
 
+def _missing(file: str) -> ScenarioResult:
+    return scenario(
+        f"damage-missing-{file.split('.', maxsplit=1)[0]}",
+        Family.DAMAGE,
+        f"checkpoint-18/{file} missing",
+        outcome=Outcome.DIFFERENT,
+        expected=[Outcome.SAME, Outcome.REFUSED],
+        cut=20,
+        resume=18,
+        summary="first at step 19",
+        divergent=19,
+        findings=[optimizer_reset(19)],
+        chart=series("damage", 19, 22, loss_shift=0.031, rate_restart=True),
+    )
+
+
+def _flipped(file: str) -> ScenarioResult:
+    return scenario(
+        f"damage-flip-{file.split('.', maxsplit=1)[0]}",
+        Family.DAMAGE,
+        f"one byte of checkpoint-18/{file} flipped",
+        expected=[Outcome.SAME, Outcome.REFUSED, Outcome.DIFFERENT],
+        outcome=Outcome.DIFFERENT,
+        cut=20,
+        resume=18,
+        summary="loaded without a word",
+        findings=[byte_flip(file)],
+        divergent=19,
+        chart=series("flip", 19, 22, loss_shift=0.002),
+    )
+
+
 def _damages() -> list[ScenarioResult]:
-    damage, ok = Family.DAMAGE, [Outcome.SAME, Outcome.REFUSED]
-    results = []
-    for file in ("optimizer.pt", "scheduler.pt"):
-        results.append(
-            scenario(
-                f"damage-missing-{file.split('.')[0]}", damage, f"checkpoint-18/{file} missing",
-                outcome=Outcome.DIFFERENT, expected=ok, cut=20, resume=18, summary="first at step 19", divergent=19,
-                findings=[optimizer_reset(19)],
-                chart=series("damage", 19, 22, loss_shift=0.031, rate_restart=True),
-            )
-        )
-    results.append(
-        scenario("damage-truncated-optimizer", damage, "checkpoint-18/optimizer.pt truncated",
-                 outcome=Outcome.REFUSED, expected=ok, cut=20,
-                 summary="names the damaged part; a whole checkpoint-12 was there")
+    truncated = scenario(
+        "damage-truncated-optimizer",
+        Family.DAMAGE,
+        "checkpoint-18/optimizer.pt truncated",
+        outcome=Outcome.REFUSED,
+        expected=[Outcome.SAME, Outcome.REFUSED],
+        cut=20,
+        summary="names the damaged part; a whole checkpoint-12 was there",
     )
-    for file in ("model.safetensors", "optimizer.pt"):
-        results.append(
-            scenario(f"damage-flip-{file.split('.')[0]}", damage, f"one byte of checkpoint-18/{file} flipped",
-                     expected=[*ok, Outcome.DIFFERENT], outcome=Outcome.DIFFERENT, cut=20, resume=18,
-                     summary="loaded without a word", findings=[byte_flip(file)], divergent=19,
-                     chart=series("flip", 19, 22, loss_shift=0.002))
-        )
-    results.append(
-        scenario("damage-foreign", damage, "an older run's checkpoint-30 beside", outcome=Outcome.LOST_WORK, cut=20,
-                 resume=12, expected_resume=18, summary="resumed at 12, checkpoint-18 was whole")
+    foreign = scenario(
+        "damage-foreign",
+        Family.DAMAGE,
+        "an older run's checkpoint-30 beside",
+        outcome=Outcome.LOST_WORK,
+        cut=20,
+        resume=12,
+        expected_resume=18,
+        summary="resumed at 12, checkpoint-18 was whole",
     )
-    return results
+    missing = [_missing(file) for file in ("optimizer.pt", "scheduler.pt")]
+    flipped = [_flipped(file) for file in ("model.safetensors", "optimizer.pt")]
+    return [*missing, truncated, *flipped, foreign]
 
 
 def defect_result() -> DrillResult:
     """The transcript of the issue: cuts hold, a missing file is not noticed."""
-    notice = scenario("notice", Family.NOTICE, "SIGTERM after step 8, 30 s grace", cut=8, resume=8,
-                      summary="saved in 1.2 s, resumed at 8", chart=series("notice.1", 9, 12))
-    restart = scenario("restart-finished", Family.RESTART, "the finished run started once more", cut=24, resume=24,
-                       summary="takes no step")
+    notice = scenario(
+        "notice",
+        Family.NOTICE,
+        "SIGTERM after step 8, 30 s grace",
+        cut=8,
+        resume=8,
+        summary="saved in 1.2 s, resumed at 8",
+        chart=series("notice.1", 9, 12),
+    )
+    restart = scenario(
+        "restart-finished",
+        Family.RESTART,
+        "the finished run started once more",
+        cut=24,
+        resume=24,
+        summary="takes no step",
+    )
     return DrillResult(
         version="0.1.0",
         run_id="20260102-030405-a1b2",
@@ -207,12 +283,16 @@ def defect_result() -> DrillResult:
             "environment": {"HF_TOKEN": "redacted", "OMP_NUM_THREADS": "1"},
             "settings": {"steps": 24, "verify_steps": 4},
         },
-        criterion=Criterion(kind="exact", rule="two controls agree bit for bit, so every digest must be equal"),
+        criterion=Criterion(
+            kind="exact", rule="two controls agree bit for bit, so every digest must be equal"
+        ),
         control=control(),
         scenarios=[*_cuts(), notice, *_damages(), restart],
         inventory=[
             InventoryRow(component="weights", state="saved"),
-            InventoryRow(component="optimizer", state="saved", detail="silently rebuilt when optimizer.pt is missing"),
+            InventoryRow(
+                component="optimizer", state="saved", detail="silently rebuilt when optimizer.pt is missing"
+            ),
             InventoryRow(component="schedule", state="saved"),
             InventoryRow(component="scaler", state="absent", detail="no loss scaler in this run"),
             InventoryRow(component="rng", state="lost", detail="the generator of the data collator"),
@@ -251,8 +331,12 @@ def noisy_result() -> DrillResult:
     result.scenarios[0].observed.outcome = Outcome.INCONCLUSIVE
     result.scenarios[0].holds = False
     result.scenarios[0].findings = [
-        FindingRecord(slug="blind-criterion", severity=Severity.MEASUREMENT, components=[],
-                      evidence="resetting the generators on purpose went unnoticed")
+        FindingRecord(
+            slug="blind-criterion",
+            severity=Severity.MEASUREMENT,
+            components=[],
+            evidence="resetting the generators on purpose went unnoticed",
+        )
     ]
     result.outcome, result.exit_code = Outcome.INCONCLUSIVE, 4
     return result
@@ -267,8 +351,12 @@ def empty_result() -> DrillResult:
         exit_code=5,
         command=COMMAND,
         findings=[
-            FindingRecord(slug="never-saved", severity=Severity.DEFECT, components=[Component.COMPLETENESS],
-                          evidence="24 steps, and nothing under {out} changed")
+            FindingRecord(
+                slug="never-saved",
+                severity=Severity.DEFECT,
+                components=[Component.COMPLETENESS],
+                evidence="24 steps, and nothing under {out} changed",
+            )
         ],
         message="no save fell inside 24 steps: lower save_steps, or give --steps 200",
     )

@@ -15,7 +15,7 @@ import pytest
 import samestep
 from samestep.errors import MachineError
 from samestep.process import ProcessTree, Site, capabilities, tree_digest
-from samestep.process.isolation import Isolation, probe_isolation
+from samestep.process.isolation import probe_isolation
 
 PATIENCE_SECONDS = 30.0
 NOBODY = 65534
@@ -381,17 +381,6 @@ def test_a_machine_that_cannot_be_entered_says_which_mount_failed(project):
 
 
 @namespaces
-def test_entering_a_machine_is_quick(project):
-    with Site.create(project) as site:
-        machine = site.machine("first")
-        run(machine, "true")
-        begin = time.monotonic()
-        for _ in range(5):
-            run(machine, "true")
-        assert (time.monotonic() - begin) / 5 < 1.0
-
-
-@namespaces
 def test_no_mount_is_left_on_this_computer(project):
     before = Path("/proc/self/mountinfo").read_text()
     with Site.create(project, inputs=["data"]) as site, start(site.machine("first"), "sleep 1000"):
@@ -404,4 +393,3 @@ def test_capabilities_are_tried_and_give_reasons(tmp_path):
     assert [c.name for c in found][:3] == ["parallel machines", "mount namespace", "user namespace"]
     assert all(c.reason for c in found)
     assert capabilities(tmp_path / "missing")[-1].available is False
-    assert isinstance(probe_isolation(), Isolation)

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from report_samples import SAMPLES
 
+from report_samples import SAMPLES
 from samestep.report import encode_result, render_terminal
 from samestep.report.github import render_annotations
 from samestep.report.html import render_html

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from report_samples import SAMPLES
 
+from report_samples import SAMPLES
 from samestep.report import encode_result
 from samestep.report.schema import drill_schema, trace_schema
 from samestep.trace import EndRecord, EventRecord, Header, MicroStep, Quantity, State, StepRecord, Update

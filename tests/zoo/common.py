@@ -99,6 +99,10 @@ class EpochSampler(Sampler[int]):
         """Choose the epoch and the number of its samples to leave out."""
         self.epoch, self.position = epoch, position
 
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, from its first sample; frameworks look for this name."""
+        self.start_at(epoch)
+
     def __iter__(self) -> Iterator[int]:
         return iter(permutation(self.size, self.seed, self.epoch)[self.position :])
 

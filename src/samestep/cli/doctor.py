@@ -113,32 +113,22 @@ def _room() -> Iterator[Check]:
     import psutil
 
     cores = len(os.sched_getaffinity(0))
-    yield Check(
-        "cores",
-        str(cores),
-        good=True,
-        meaning=f"up to {cores} attempts at a time unless --jobs says otherwise",
-    )
+    yield Check("cores", str(cores), good=True, meaning="they limit the attempts that run at a time (--jobs)")
     memory = psutil.virtual_memory().available
-    yield Check(
-        "memory", f"{memory / GIB:.1f} GiB free", memory > SCARCE_MEMORY_BYTES, _room_meaning("memory")
+    needed = "every attempt needs what the training needs"
+    yield Check("memory", f"{memory / GIB:.1f} GiB free", memory > SCARCE_MEMORY_BYTES, needed)
+    machines = Path(tempfile.gettempdir())
+    yield _free_disk(
+        "temporary folder",
+        machines,
+        "machines live here, with copies of project and checkpoints (--work-dir)",
     )
-    for name, folder in (
-        ("temporary folder", Path(tempfile.gettempdir())),
-        ("results", Path.cwd() / ".samestep"),
-    ):
-        free = shutil.disk_usage(_existing(folder)).free
-        yield Check(
-            name, f"{free / GIB:.1f} GiB free", free > SCARCE_DISK_BYTES, f"{folder}: {_room_meaning(name)}"
-        )
+    yield _free_disk("results", Path.cwd() / ".samestep", "traces and reports are kept here")
 
 
-def _room_meaning(name: str) -> str:
-    return {
-        "memory": "every attempt needs what the training needs",
-        "temporary folder": "machines live here: copies of the project and its checkpoints (--work-dir)",
-        "results": "traces and reports are kept here",
-    }[name]
+def _free_disk(name: str, folder: Path, meaning: str) -> Check:
+    free = shutil.disk_usage(_existing(folder)).free
+    return Check(name, f"{free / GIB:.1f} GiB free", free > SCARCE_DISK_BYTES, f"{folder}: {meaning}")
 
 
 def _existing(folder: Path) -> Path:

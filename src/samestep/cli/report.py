@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from samestep.cli.drill import project_root
 from samestep.report import encode_result, find_result, load_result, render_terminal, write_atomically
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def report(ctx: click.Context, run: str | None, form: str, output: Path | None) 
 
     RUN is a run id, a run's folder or a drill.json; without it, the latest drill is shown.
     """
-    source = find_result(run)
+    source = find_result(run, project_root(Path.cwd()) / ".samestep")
     result = load_result(source)
     if output is None:
         click.echo(_rendered(result, form, source, colour=_wants_colour(ctx)), nl=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
@@ -63,17 +62,14 @@ class NoticeRecord:
         seconds: from the notice to its end; the grace when it did not leave.
         grace_seconds: the grace.
         exit_code: of the command, 128 + number when a signal ended it; None when it did not leave.
+        handled: a training process had a handler for SIGTERM.
     """
 
     left_in_time: bool
     seconds: float
     grace_seconds: float
     exit_code: int | None
-
-    @property
-    def unhandled(self) -> bool:
-        """Whether the signal itself ended the run: it has no handler."""
-        return self.exit_code in {128 + signal.SIGTERM, -signal.SIGTERM}
+    handled: bool
 
 
 @dataclass(frozen=True)
@@ -164,8 +160,14 @@ class Attempt:
         noticed = time.monotonic()
         self.tree.terminate(everyone=True)
         self.release(point)
-        code = self._exit_code = self.tree.wait(grace_seconds)
-        return NoticeRecord(code is not None, time.monotonic() - noticed, grace_seconds, code)
+        gone = self.tree.wait_gone(grace_seconds)
+        self._exit_code = self.tree.poll()
+        seconds = time.monotonic() - noticed
+        return NoticeRecord(gone, seconds, grace_seconds, self._exit_code, self._handles_sigterm())
+
+    def _handles_sigterm(self) -> bool:
+        events = [event for trace in load_traces(self.traces, trained=False) for event in trace.events]
+        return any(event.name == "parked" and event.detail.get("handles_sigterm") for event in events)
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from samestep.process import Machine
     from samestep.trace import ParkPoint
 
+_OFFLINE_SIGNS = (
+    "LocalEntryNotFoundError",
+    "OfflineModeIsEnabled",
+    "Temporary failure in name resolution",
+    "Network is unreachable",
+)
+
 
 def run_first_control(workshop: Workshop) -> ControlRun:
     """Run the command once from start to end and read what it shows.
@@ -32,10 +39,12 @@ def run_first_control(workshop: Workshop) -> ControlRun:
         with Attempt(machine, plan, workshop.options.run_folder) as attempt:
             attempt.wait()
         record = attempt.record()
-        check_control(record, workshop.options)
-        strayed = [] if any(machine.out.iterdir()) else _checkpoints_elsewhere(machine)
+        check_control(record, workshop.options, workshop.site.left_behind())
+        strays = _strays(machine)
         machine.snapshot(workshop.snapshot("control-1"))
-    return _checked_saves(_control_run(record, workshop.snapshot("control-1")), strayed, workshop.options)
+    run = _control_run(record, workshop.snapshot("control-1"), strays)
+    _check_saves(run, workshop.options)
+    return run
 
 
 def run_reference(workshop: Workshop, points: Sequence[ParkPoint], ranks: int, steps: int) -> ControlRun:
@@ -64,9 +73,10 @@ def run_reference(workshop: Workshop, points: Sequence[ParkPoint], ranks: int, s
                 attempt.release(point)
             attempt.wait()
         record = attempt.record()
-        check_control(record, workshop.options)
+        check_control(record, workshop.options, workshop.site.left_behind())
         machine.snapshot(workshop.snapshot(FINAL))
-    return _control_run(record, workshop.snapshot(FINAL))
+        strays = _strays(machine)
+    return _control_run(record, workshop.snapshot(FINAL), strays)
 
 
 def run_unwatched(workshop: Workshop) -> dict[str, str]:
@@ -83,8 +93,13 @@ def run_unwatched(workshop: Workshop) -> dict[str, str]:
         return tensor_content(machine.out)
 
 
-def check_control(record: AttemptRecord, options: DrillOptions) -> None:
+def check_control(record: AttemptRecord, options: DrillOptions, left_behind: Sequence[str]) -> None:
     """Refuse a control that cannot serve as a reference.
+
+    Args:
+        record: of the attempt.
+        options: of the drill.
+        left_behind: folders of the project that machines lack because git ignores them.
 
     Raises:
         DrillError: with what happened and what to do.
@@ -99,10 +114,23 @@ def check_control(record: AttemptRecord, options: DrillOptions) -> None:
         last = _last_line(ending.log_tail)
         raise DrillError(
             f"the uninterrupted run failed with exit code {ending.exit_code} after {record.steps} steps: {last}",
-            hint=f"make the command work once by itself; its log: {record.log}",
+            hint=f"{_failure_hint(ending.log_tail, left_behind)}; its log: {record.log}",
         )
     if not record.traces:
         raise _unwatched_error(record)
+
+
+def _failure_hint(log: str, left_behind: Sequence[str]) -> str:
+    """Say what usually helps when a command works by hand and not on a fresh machine."""
+    if "Read-only file system" in log:
+        return "on a machine only the working folder, TMPDIR and {out} can be written: write below them"
+    if any(sign in log for sign in _OFFLINE_SIGNS):
+        return "machines are offline: share a filled cache (--input ~/.cache/huggingface), or --allow-network"
+    missing = [name for name in left_behind if name.rstrip("/") in log]
+    if missing or (left_behind and "No such file or directory" in log):
+        named = ", ".join(list(missing or left_behind)[:3])
+        return f"git ignores {named}, so machines lack it: share it with --input PATH"
+    return "make the command work once by itself"
 
 
 def _unwatched_error(record: AttemptRecord) -> DrillError:
@@ -117,28 +145,22 @@ def _unwatched_error(record: AttemptRecord) -> DrillError:
     return error
 
 
-def _control_run(record: AttemptRecord, final: Path) -> ControlRun:
-    return ControlRun(record, facts_of(record.traces, find_units(final), is_log), final)
+def _control_run(record: AttemptRecord, final: Path, strays: list[str]) -> ControlRun:
+    return ControlRun(record, facts_of(record.traces, find_units(final), is_log), final, strays)
 
 
-def _checked_saves(run: ControlRun, strayed: list[str], options: DrillOptions) -> ControlRun:
-    """Refuse a control with a single save, or one that saved elsewhere; none at all is a finding of its own.
+def _check_saves(run: ControlRun, options: DrillOptions) -> None:
+    """Refuse a control with a single save; none at all is a finding of its own.
 
     Raises:
-        DrillError: nothing can be cut.
+        DrillError: nothing can be cut after a save and compared with what follows.
     """
-    if strayed:
+    saves, steps = run.facts.save_steps, run.facts.steps
+    if len(saves) == 1:
         raise DrillError(
-            f"nothing was written under the durable folder, but the run left {', '.join(strayed[:3])} elsewhere",
-            hint="put {out} where the output folder goes, or name a fixed folder of the project with --durable PATH",
+            f"only one save was seen in {steps} steps (after step {saves[0]}); at least two are needed",
+            hint=f"{save_setting(run)}, or run longer" + (" (--steps)" if options.steps else ""),
         )
-    if len(run.facts.save_steps) == 1:
-        wanted = save_setting(run)
-        raise DrillError(
-            f"only one save was seen in {run.facts.steps} steps (after step {run.facts.save_steps[0]}); at least two are needed",
-            hint=f"{wanted}, or run longer" + (" (--steps)" if options.steps else ""),
-        )
-    return run
 
 
 def save_setting(run: ControlRun) -> str:
@@ -150,9 +172,11 @@ def save_setting(run: ControlRun) -> str:
     return f"save more often: {FRAMEWORKS[name].save_setting}" if name else "save more often"
 
 
-def _checkpoints_elsewhere(machine: Machine) -> list[str]:
+def _strays(machine: Machine) -> list[str]:
     """Return checkpoints that a run left on its machine outside the durable folder."""
     places = {"the project folder": machine.project, "HOME": machine.folder / "home"}
+    if machine.site.durable is not None:
+        del places["the project folder"]  # the durable folder lies inside it
     return [
         f"{unit.path} in {name}"
         for name, place in places.items()

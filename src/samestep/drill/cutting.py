@@ -7,19 +7,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from samestep.checkpoints import find_units, is_log
-from samestep.contract import FINDINGS, Severity
+from samestep.contract import Severity
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.attempt import Attempt
+from samestep.drill.diagnosis.records import finding
 from samestep.drill.observe import save_bursts
-from samestep.drill.result import FindingRecord
 from samestep.drill.scenario import Arrangement
-from samestep.process import copy_tree, tree_digest
+from samestep.process import copy_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from samestep.drill.attempt import AttemptRecord, NoticeRecord
     from samestep.drill.ground import Ground
+    from samestep.drill.result import FindingRecord
     from samestep.drill.scenario import Scenario
     from samestep.process import Machine
     from samestep.trace import ParkPoint
@@ -86,7 +87,7 @@ def _bytes_left(ground: Ground, scenario: Scenario, folder: Path) -> list[Findin
         return []
     names = sorted(name for name in {*left, *expected} if left.get(name) != expected.get(name))
     evidence = f"a real SIGKILL left other tensors than the frozen snapshot: {', '.join(names[:3])}"
-    return [_finding("noisy-control", evidence)]
+    return [finding("noisy-control", evidence)]
 
 
 def _from_noticed_run(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
@@ -102,9 +103,9 @@ def _from_noticed_run(ground: Ground, scenario: Scenario, folder: Path, label: s
         )
         with Attempt(machine, plan, ground.workshop.options.run_folder) as attempt:
             reached = attempt.wait_parked(point)
-            before = tree_digest(machine.out)
+            before = tensor_content(machine.out)
             notice = attempt.notify(point, ground.workshop.options.grace_seconds) if reached else None
-        saved = tree_digest(machine.out) != before
+        saved = tensor_content(machine.out) != before
         machine.snapshot(folder)
     findings = [] if notice is None else notice_findings(notice, saved=saved)
     return _made(folder, attempt.record(), findings, begin=0, reached=reached)
@@ -119,15 +120,15 @@ def notice_findings(notice: NoticeRecord, *, saved: bool) -> list[FindingRecord]
     if not notice.left_in_time:
         evidence = f"still running {notice.grace_seconds:g} s after SIGTERM"
         return [
-            _finding("notice-overran", evidence + (", a save was written" if saved else ", nothing saved"))
+            finding("notice-overran", evidence + (", a save was written" if saved else ", nothing saved"))
         ]
     if saved:
         return []
-    if notice.unhandled:
+    if not notice.handled:
         evidence = "SIGTERM ended it at once: only periodic saves carry this run"
-        return [_finding("no-checkpoint-on-notice", evidence, severity=Severity.NOTE)]
+        return [finding("no-checkpoint-on-notice", evidence, severity=Severity.NOTE)]
     evidence = f"left {notice.seconds:.1f} s after SIGTERM (exit code {notice.exit_code}) without a save"
-    return [_finding("no-checkpoint-on-notice", evidence)]
+    return [finding("no-checkpoint-on-notice", evidence)]
 
 
 def _from_second_cut(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
@@ -169,10 +170,3 @@ def _point(scenario: Scenario) -> ParkPoint:
     if scenario.point is None:
         raise ValueError(f"{scenario.name} has no point to cut at")
     return scenario.point
-
-
-def _finding(slug: str, evidence: str, severity: Severity | None = None) -> FindingRecord:
-    kind = FINDINGS[slug]
-    return FindingRecord(
-        slug=slug, severity=severity or kind.severity, components=list(kind.components), evidence=evidence
-    )

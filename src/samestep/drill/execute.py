@@ -12,9 +12,11 @@ from samestep.contract import FINDINGS, Outcome, Severity
 from samestep.drill.artefacts import differing_artefacts
 from samestep.drill.attempt import Attempt
 from samestep.drill.cutting import make_disk_state
+from samestep.drill.diagnosis.records import finding
 from samestep.drill.judge import judge
 from samestep.drill.judgement import Judgement
-from samestep.drill.result import FindingRecord, Observation, ScenarioResult
+from samestep.drill.result import Expectation, Observation, ScenarioResult
+from samestep.drill.scenario import Arrangement
 from samestep.drill.series import series_of
 
 if TYPE_CHECKING:
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
     from samestep.drill.ground import Ground
     from samestep.drill.judgement import Case
     from samestep.drill.options import DrillOptions
+    from samestep.drill.result import FindingRecord
     from samestep.drill.scenario import Scenario
     from samestep.process import Machine
+
+_BAD = {Outcome.DIFFERENT, Outcome.RESTARTED, Outcome.CRASHED}
 
 
 def run_scenario(ground: Ground, scenario: Scenario, *, sabotage: str = "") -> ScenarioResult:
@@ -40,13 +45,17 @@ def run_scenario(ground: Ground, scenario: Scenario, *, sabotage: str = "") -> S
     folder = ground.workshop.snapshots / f"state-{label}"
     try:
         made = make_disk_state(ground, scenario, folder, label)
-        record, artefacts = _restart(ground, scenario, made, label, sabotage)
+        records = list(made.records)
+        judgement = _first_restart(ground, scenario, made)
+        if judgement is None:
+            record, artefacts = _restart(ground, scenario, made, label, sabotage)
+            records.append(record)
+            judgement = _judged(ground, scenario, made, record)
+            if artefacts and judgement.observation.outcome is Outcome.SAME:
+                _add_artefacts(judgement, artefacts, ground.control.facts.steps)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    judgement = _judged(ground, scenario, made, record)
-    if artefacts and judgement.observation.outcome is Outcome.SAME:
-        _add_artefacts(judgement, artefacts, ground.control.facts.steps)
-    return _result(ground, scenario, judgement, [*made.records, record], time.monotonic() - started)
+    return _result(ground, scenario, judgement, records, time.monotonic() - started)
 
 
 def _restart(
@@ -90,17 +99,9 @@ def _artefacts(ground: Ground, scenario: Scenario, machine: Machine, record: Att
 
 
 def _add_artefacts(judgement: Judgement, artefacts: list[str], step: int) -> None:
-    kind = FINDINGS["artefacts-differ"]
     names = ", ".join(artefacts[:4]) + (f" and {len(artefacts) - 4} more" if len(artefacts) > 4 else "")
-    judgement.findings.append(
-        FindingRecord(
-            slug=kind.slug,
-            severity=kind.severity,
-            components=list(kind.components),
-            step=step,
-            evidence=f"after the last step these files are not the control's: {names}",
-        )
-    )
+    evidence = f"after the last step these files are not the control's: {names}"
+    judgement.findings.append(finding("artefacts-differ", evidence, step=step))
     judgement.observation.outcome = Outcome.DIFFERENT
     judgement.observation.first_divergent_step = step
     judgement.observation.summary = "steps agree, final files differ"
@@ -108,11 +109,13 @@ def _add_artefacts(judgement: Judgement, artefacts: list[str], step: int) -> Non
 
 def _judged(ground: Ground, scenario: Scenario, made: DiskStateMade, record: AttemptRecord) -> Judgement:
     if made.complete is None:
-        ending = made.records[-1].ending
-        summary = "the run to be cut ended before the cut"
-        observation = Observation(outcome=Outcome.INCONCLUSIVE, exit_code=ending.exit_code, summary=summary)
+        observation = Observation(
+            outcome=Outcome.INCONCLUSIVE,
+            exit_code=made.records[-1].ending.exit_code,
+            summary="the run to be cut ended before the cut",
+        )
         return Judgement(observation, made.findings)
-    judgement = judge(
+    verdict = judge(
         ground.reference,
         record.traces,
         record.ending,
@@ -120,7 +123,30 @@ def _judged(ground: Ground, scenario: Scenario, made: DiskStateMade, record: Att
         scenario.expected,
         ground.criterion,
     )
-    return Judgement(judgement.observation, [*made.findings, *judgement.findings])
+    if verdict.observation.outcome in _BAD:
+        made.findings += _leanings(ground)
+    return Judgement(verdict.observation, [*made.findings, *verdict.findings])
+
+
+def _leanings(ground: Ground) -> list[FindingRecord]:
+    """A restart that is not the same, of a run that keeps state on its machine: that state is the first suspect."""
+    strays = ground.control.strays
+    return [finding("leaned-on-lost-machine", f"the control left {', '.join(strays[:3])}")] if strays else []
+
+
+def _first_restart(ground: Ground, scenario: Scenario, made: DiskStateMade) -> Judgement | None:
+    """Judge the restart before the second cut; None when it was the same, so that the second one decides."""
+    if scenario.arrangement is not Arrangement.TWICE or scenario.point is None:
+        return None
+    resumed = (scenario.case.cut_step or 0) - scenario.point.step
+    record = made.records[0]
+    case = replace(scenario.case, whole_steps=[save for save in scenario.case.whole_steps if save <= resumed])
+    expected = Expectation(outcomes=scenario.expected.outcomes, resume_step=resumed)
+    verdict = judge(ground.reference, record.traces, record.ending, case, expected, ground.criterion)
+    if verdict.observation.outcome is Outcome.SAME:
+        return None
+    verdict.observation.summary += ", before the second cut"
+    return verdict
 
 
 def _case(scenario: Scenario, made: DiskStateMade) -> Case:
@@ -139,12 +165,12 @@ def silence(judgement: Judgement, slugs: frozenset[str]) -> bool:
     Returns:
         Whether that explains the whole judgement: there were defects, and all of them are intended.
     """
-    defects = [finding for finding in judgement.findings if finding.severity is Severity.DEFECT]
-    for finding in defects:
-        if finding.slug in slugs:
-            finding.severity = Severity.NOTE
-            finding.evidence += " (silenced)"
-    return bool(defects) and all(finding.slug in slugs for finding in defects)
+    defects = [record for record in judgement.findings if record.severity is Severity.DEFECT]
+    for defect in defects:
+        if defect.slug in slugs:
+            defect.severity = Severity.NOTE
+            defect.evidence += " (silenced)"
+    return bool(defects) and all(defect.slug in slugs for defect in defects)
 
 
 def _result(
@@ -158,7 +184,7 @@ def _result(
     options = ground.workshop.options
     silenced = silence(judgement, options.silence)
     counted = {Severity.DEFECT, Severity.NOTE} if options.strict else {Severity.DEFECT}
-    failing = [finding for finding in judgement.findings if finding.severity in counted]
+    failing = [record for record in judgement.findings if record.severity in counted]
     holds = not failing and (observed.outcome in scenario.expected.outcomes or silenced)
     last = records[-1]
     return ScenarioResult(
@@ -170,7 +196,7 @@ def _result(
         holds=holds,
         cut_step=scenario.case.cut_step,
         attempts=[record.name for record in records],
-        findings=sorted(judgement.findings, key=lambda finding: FINDINGS[finding.slug].rank),
+        findings=sorted(judgement.findings, key=lambda record: FINDINGS[record.slug].rank),
         series=[series_of(trace, observed.resume_step or 0) for trace in last.traces],
         log=str(last.log.relative_to(options.run_folder)),
         seconds=seconds,

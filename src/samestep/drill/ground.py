@@ -31,11 +31,13 @@ class ControlRun:
         record: its traces and its end.
         facts: what planning needs.
         final: copy of its durable folder after the end.
+        strays: checkpoints that it left on its machine outside the durable folder.
     """
 
     record: AttemptRecord
     facts: ControlFacts
     final: Path
+    strays: list[str] = field(default_factory=list)
 
 
 @dataclass

@@ -220,7 +220,7 @@ def _leading(views: list[View], findings: list[FindingRecord]) -> View:
     """Return the rank to report on: the one that parts from the control first."""
     seen = [record for record in findings if record.severity is Severity.DEFECT]
     rank = min(seen, key=lambda record: (record.step or 0, record.rank)).rank if seen else views[0].rank
-    return next(view for view in views if view.rank == rank)
+    return next((view for view in views if view.rank == rank), views[0])
 
 
 def _first_divergent(views: list[View], findings: list[FindingRecord]) -> int | None:

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from samestep.checkpoints import FRAMEWORKS, framework_hint
-from samestep.contract import FINDINGS, Outcome, Severity, worst_outcome
+from samestep.contract import Outcome, Severity, worst_outcome
 from samestep.drill import criterion as criteria
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.command import check_command
 from samestep.drill.control import run_first_control, run_reference, run_unwatched, save_setting
+from samestep.drill.diagnosis.records import finding
 from samestep.drill.execute import run_scenario
 from samestep.drill.ground import Ground, Workshop
 from samestep.drill.inventory import inventory, not_checked
 from samestep.drill.plan import Planner
 from samestep.drill.provenance import provenance
-from samestep.drill.result import Control, DrillResult, FindingRecord, Save
+from samestep.drill.result import Control, DrillResult, Save
 from samestep.drill.series import series_of
 from samestep.drill.units import units_with_steps
 from samestep.errors import ExitCode, UsageError
@@ -99,6 +100,7 @@ class Drill:
                 durable=self.options.durable or None,
                 inputs=self.options.inputs,
                 keep=self.options.project_files,
+                writable=[self.options.run_folder],
                 offline=not self.options.allow_network,
             ) as site:
                 self._drill(Workshop(self.options, site, site.base / "snapshots"))
@@ -136,6 +138,7 @@ class Drill:
             result.replay = f"samestep drill --replay {result.name} {self._replay_arguments()}"
             self.result.scenarios.append(result)
             self.listener.scenario(result)
+        self._shared_inputs(workshop)
         self._hint_resume(first)
         self.result.inventory = inventory(ground, self.result.scenarios)
 
@@ -173,16 +176,23 @@ class Drill:
         )
 
     def _never_saved(self, first: ControlRun) -> None:
-        kind = FINDINGS["never-saved"]
-        self.result.findings.append(
-            FindingRecord(
-                slug=kind.slug,
-                severity=kind.severity,
-                components=list(kind.components),
-                evidence=f"{first.facts.steps} steps, and no checkpoint under the durable folder",
-                details=[save_setting(first)],
+        evidence = f"{first.facts.steps} steps, and no checkpoint under the durable folder"
+        if first.strays:
+            found = finding(
+                "leaned-on-lost-machine",
+                f"{evidence}, but {', '.join(first.strays[:3])}",
+                details=["put {out} where its output folder goes, or name a fixed one with --durable PATH"],
             )
-        )
+        else:
+            found = finding("never-saved", evidence, details=[save_setting(first)])
+        self.result.findings.append(found)
+
+    def _shared_inputs(self, workshop: Workshop) -> None:
+        """A write into a shared input by one machine is seen by the next: it leans on what will be lost."""
+        changed = workshop.site.changed_inputs()
+        if changed:
+            evidence = f"read-only inputs were written: {', '.join(changed[:3])}"
+            self.result.findings.append(finding("leaned-on-lost-machine", evidence))
 
     # The plan.
 
@@ -211,11 +221,8 @@ class Drill:
         criterion = ground.criterion
         criterion.sabotages, criterion.blind = criteria.sensitivity(results, ground.reference)
         for component in criterion.blind:
-            kind = FINDINGS["blind-criterion"]
             evidence = f"a resume without its {component} passed the criterion"
-            self.result.findings.append(
-                FindingRecord(slug=kind.slug, severity=kind.severity, components=[], evidence=evidence)
-            )
+            self.result.findings.append(finding("blind-criterion", evidence))
 
     def _write_plan(self, scenarios: Sequence[Scenario]) -> None:
         plan = {

@@ -69,13 +69,12 @@ def _foreign(case: Case, step: int | None, claimed: int | None) -> FindingRecord
 
 def _older(step: int, newest: int, case: Case) -> FindingRecord:
     """After damage an older point holds, though not the newest whole one: a note."""
+    foreign = " (another run's checkpoint holds that step too)" if step in case.foreign_steps else ""
+    text = f"went on from step {step}{foreign}, a whole checkpoint of step {newest} was there"
     if case.damaged or case.family == Family.TRANSFER:
-        text = f"went on from step {step}, a whole checkpoint of step {newest} was there"
         return finding("lost-work", text, step=step + 1, severity=Severity.NOTE)
     slug = "stale-checkpoint-selected" if step in case.whole_steps else "lost-work"
-    return finding(
-        slug, f"went on from step {step}, a whole checkpoint of step {newest} was there", step=step + 1
-    )
+    return finding(slug, text, step=step + 1)
 
 
 def _accepted(views: Sequence[View], case: Case) -> list[FindingRecord]:

@@ -24,6 +24,7 @@ PATH_SCANS = frozenset({1, 2, 3, 5, 9, 17, 33, 65, 129})
 
 _TELLING = re.compile(r"ema|avg|averag|shadow|swa|teacher|target|momentum|polyak|slow", re.IGNORECASE)
 _TRANSIENT = re.compile(r"grad|ckpt|checkpoint|state|loaded|payload|init|param|weights", re.IGNORECASE)
+_BARREN = ("torch.optim", "torch.utils", "builtins", "logging", "types")
 _MOST_HOLDERS = 512
 _MOST_ATTRIBUTES = 256
 
@@ -57,7 +58,9 @@ class Averages:
         if torch is None or not models:
             return []
         self._calls += 1
-        trained = {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
+        trained = {
+            id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]
+        }
         if self._calls == 1:
             self._notice_new_averaged_models(torch)
         if self._calls in HEAP_SCANS or len(models) > self._models:
@@ -224,9 +227,8 @@ def _resolve(path: str, roots: list[dict[str, Any]]) -> Any:
 
 def _attributes(holder: Any) -> dict[str, Any]:
     module = str(type(holder).__module__)
-    if module.startswith(("torch.optim.", "torch.utils", "builtins", "logging", "types")) or isinstance(holder, type):
-        if "swa_utils" not in module:
-            return {}
+    if isinstance(holder, type) or (module.startswith(_BARREN) and module != "torch.optim.swa_utils"):
+        return {}
     try:
         attributes = object.__getattribute__(holder, "__dict__")
     except (AttributeError, TypeError):
@@ -254,7 +256,11 @@ def _container_paths(
             continue  # a module's own tables of parameters and buffers
         tensors = _as_tensors(thing, torch.Tensor)
         # The parameters themselves, in a list or a state dict, are no copy of them.
-        if tensors and _matches(tensors, shapes) and addresses.isdisjoint(t.data_ptr() for t in tensors.values()):
+        if (
+            tensors
+            and _matches(tensors, shapes)
+            and addresses.isdisjoint(t.data_ptr() for t in tensors.values())
+        ):
             yield path
 
 

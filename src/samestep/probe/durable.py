@@ -28,7 +28,7 @@ class DurableWatch:
     """
 
     def __init__(self, folder: str) -> None:
-        self._folder = os.path.abspath(folder) if folder else ""
+        self._folder = os.path.abspath(folder) if folder else ""  # noqa: PTH100 - links stay as named
         self._roots = tuple({self._folder, os.path.realpath(folder)}) if folder else ()
         self._known: dict[str, Fingerprint] = {}
         self._read: dict[str, None] = {}
@@ -87,9 +87,9 @@ class DurableWatch:
     def _note_read(self, path: Any) -> None:
         if isinstance(path, int):
             return
-        name = os.path.abspath(os.fsdecode(path))
+        name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - links stay as the script names them
         for root in self._roots:
-            if name.startswith(root + os.sep) and os.path.isfile(name):
+            if name.startswith(root + os.sep) and os.path.isfile(name):  # noqa: PTH113 - runs in every open()
                 self._read[name[len(root) + 1 :]] = None
                 return
 
@@ -111,7 +111,9 @@ class DurableWatch:
                 return opened
 
         safe_open.__module__ = module.__name__
-        module.safe_open = safe_open
+        for user in [module, *list(sys.modules.values())]:
+            if getattr(user, "__dict__", {}).get("safe_open") is native:
+                user.safe_open = safe_open
 
 
 def _reads(mode: str | None, flags: int) -> bool:
@@ -146,7 +148,8 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         self._callback = callback
         self._busy = False
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002 - the protocol's
+        """Return the module's own spec with a loader that calls back; None for every other module."""
         if name != self._name or self._busy:
             return None
         self._busy = True
@@ -163,7 +166,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         run = loader.exec_module
 
         def exec_module(module: Any) -> None:
-            del loader.exec_module
+            vars(loader).pop("exec_module", None)
             run(module)
             _guarded(self._callback, module)
 

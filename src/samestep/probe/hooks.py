@@ -31,7 +31,12 @@ def install(session: Session) -> None:
 def _unseen_by_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let ``torch.compile`` step over this frame and look at the next, as it does with torch's own wrapper."""
     with contextlib.suppress(AttributeError):
-        torch._C._dynamo.eval_frame.skip_code(function.__code__)  # type: ignore[attr-defined]
+        dynamo: Any = torch._C._dynamo.eval_frame
+        if hasattr(dynamo, "skip_code"):  # before torch 2.7
+            dynamo.skip_code(function.__code__)
+        else:
+            skip, follow = dynamo._FrameAction.SKIP, dynamo._FrameAction.DEFAULT
+            dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(skip, follow))
     return function
 
 

@@ -1,4 +1,4 @@
-"""Which samples a forward was fed with: follows `torch.utils.data` iterators by delivery, without touching what they yield.
+"""Which samples a forward was fed with: follows the iterators of `torch.utils.data` by what they deliver.
 
 The batch sampler is asked long before a batch is delivered (workers prefetch), and a framework may hold
 a delivered batch back (accelerate looks one batch ahead). So indices are queued per iterator as they are
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 REMEMBERED = 256
-"""Deliveries remembered, over all loaders."""
+"""Deliveries remembered per data set: an evaluation must not crowd out the batch a training loop holds back."""
+
+MOST_FEEDS = 32
 
 HELD = 4
 """Newest deliveries whose tensors are kept alive, so that a batch that was moved to a device can still be matched."""
@@ -44,7 +46,11 @@ class Delivery:
         feed: identity of the data set it came from.
         indices: what the batch sampler gave; None when unknown.
         look_ahead: batches the receiver is known (accelerate) or may be expected (a generator) to hold back.
+        number: its place among all deliveries, from 1.
+        digests: of its tensors, once they were asked for.
         forced: the look-ahead is certain.
+        exhausted: the loader had nothing more to give after it.
+        with_grad: gradients were being recorded when it was fetched.
     """
 
     def __init__(self, feed: int, indices: list[Any] | None, tensors: list[Any], caller: Any) -> None:
@@ -55,6 +61,7 @@ class Delivery:
         self.forced = _is_accelerate(caller)
         self.look_ahead = 1 if self.forced or caller.f_code.co_flags & _CO_GENERATOR else 0
         self.exhausted = False
+        self.with_grad = True
         self._held: list[Any] = tensors
         self._weak = [weakref.ref(tensor) for tensor in tensors]
 
@@ -79,7 +86,7 @@ class Delivery:
         if not self._held:
             return any(ref() is not None for ref in self._weak)
         # Two references are ours: the list and the argument of getrefcount.
-        return any(sys.getrefcount(self._held[i]) > 2 for i in range(len(self._held)))  # noqa: PLR2004
+        return any(sys.getrefcount(self._held[i]) > 2 for i in range(len(self._held)))
 
 
 class LoaderWatch:
@@ -95,7 +102,8 @@ class LoaderWatch:
         self.digest: Callable[[Any], str] | None = None
         self.not_followed: list[str] = []
         self.shifted = False
-        self._recent: deque[Delivery] = deque(maxlen=REMEMBERED)
+        self._feeds: dict[int, deque[Delivery]] = {}
+        self._newest: deque[Delivery] = deque()
         self._delivered = 0
         self._given = 0
         self._last: Delivery | None = None
@@ -104,12 +112,14 @@ class LoaderWatch:
         self._shift = False
         self._tensor: type = object
         self._iterable_kind: Any = None
+        self._torch: Any = None
 
     def install(self, torch: Any) -> None:
         """Patch the iterators of ``torch.utils.data``; torchdata's derive from the same base and call it."""
         from torch.utils.data import dataloader
 
         base = dataloader._BaseDataLoaderIter
+        self._torch = torch
         self._tensor = torch.Tensor
         self._iterable_kind = dataloader._DatasetKind.Iterable
         self._patch(base, "_next_index", self._around_next_index)
@@ -188,9 +198,13 @@ class LoaderWatch:
         indices = self._followable(iterator, index, receiver)
         tensors = _tensors(data, self._tensor)
         delivery = Delivery(id(iterator._dataset), indices, tensors, receiver)
+        delivery.with_grad = self._torch.is_grad_enabled()
         self._delivered += 1
         delivery.number = self._delivered
-        self._recent.append(delivery)
+        self._feeds.setdefault(delivery.feed, deque(maxlen=REMEMBERED)).append(delivery)
+        if len(self._feeds) > MOST_FEEDS:
+            del self._feeds[min(self._feeds, key=lambda feed: self._feeds[feed][-1].number)]
+        self._newest.append(delivery)
         self._release_old()
 
     def _followable(self, iterator: Any, index: Any, receiver: Any) -> list[Any] | None:
@@ -198,22 +212,18 @@ class LoaderWatch:
             self._note("an IterableDataset has no sample indices: batches are compared by content only")
             return None
         if getattr(iterator, "_in_order", True) is False and iterator._num_workers > 1:
-            self._note("a loader with in_order=False delivers in any order: its sample indices are not followed")
+            self._note(
+                "a loader with in_order=False delivers in any order: its sample indices are not followed"
+            )
             return None
         if _is_accelerate(receiver) and receiver.f_code.co_name == "_fetch_batches":
             self._note("accelerate dispatches batches from rank 0: sample indices are not followed")
             return None
-        return _plain_indices(index)
+        return _plain_indices(index, batched=iterator._auto_collation)
 
     def _release_old(self) -> None:
-        held, size_bytes = 0, 0
-        for delivery in reversed(self._recent):
-            if not delivery._held:
-                break
-            held += 1
-            size_bytes += delivery.size_bytes
-            if held > HELD or (held > 1 and size_bytes > HELD_BYTES):
-                self._let_go(delivery)
+        while len(self._newest) > HELD or sum(delivery.size_bytes for delivery in self._newest) > HELD_BYTES:
+            self._let_go(self._newest.popleft())
 
     def _let_go(self, delivery: Delivery) -> None:
         """Digest what may still be fed to a forward (an accumulation window fetched at once) before it is released."""
@@ -223,11 +233,9 @@ class LoaderWatch:
         delivery.release()
 
     def _mark_exhausted(self, iterator: Any) -> None:
-        feed = id(iterator._dataset)
-        for delivery in reversed(self._recent):
-            if delivery.feed == feed:
-                delivery.exhausted = True
-                return
+        deliveries = self._feeds.get(id(iterator._dataset))
+        if deliveries:
+            deliveries[-1].exhausted = True
 
     def _note(self, sentence: str) -> None:
         if sentence not in self.not_followed:
@@ -254,19 +262,28 @@ class LoaderWatch:
         self._by_content.add(best[0].feed)
         return best[0]
 
+    def _remembered(self) -> list[Delivery]:
+        return sorted(itertools.chain(*self._feeds.values()), key=lambda delivery: delivery.number)
+
+    def _pending(self) -> list[Delivery]:
+        return [delivery for delivery in self._remembered() if delivery.number > self._given]
+
     def _candidates(self) -> Iterator[Delivery]:
         """Yield deliveries worth a look: those not given yet (oldest first), the last given, then older ones."""
-        pending = [delivery for delivery in self._recent if delivery.number > self._given]
+        pending = self._pending()
         fed = [delivery for delivery in pending if not self._training or delivery.feed in self._training]
         yield from fed
         if self._last is not None:
             yield self._last
         yield from (delivery for delivery in pending if delivery not in fed)
-        known = [d for d in self._recent if d.number <= self._given and d is not self._last and d.digests]
-        yield from reversed(known)
+        older = [delivery for delivery in self._remembered() if delivery.number <= self._given]
+        yield from (
+            delivery for delivery in reversed(older) if delivery is not self._last and delivery.digests
+        )
 
     def _next_in_order(self) -> Delivery | None:
-        pending = [delivery for delivery in self._recent if delivery.number > self._given]
+        # Under no_grad it is an evaluation that fetches.
+        pending = [delivery for delivery in self._pending() if delivery.with_grad]
         if not pending:
             return self._last
         fed = [delivery for delivery in pending if self._last and delivery.feed == self._last.feed]
@@ -289,7 +306,7 @@ class LoaderWatch:
         self._training.add(delivery.feed)
         self._last = delivery
         self._given = max(self._given, delivery.number)
-        for older in self._recent:
+        for older in self._newest:
             if older.number < delivery.number:
                 older.release()
         return delivery.indices
@@ -317,7 +334,7 @@ def _receiver(frame: Any) -> Any:
 
 def _is_loader_code(frame: Any) -> bool:
     name = frame.f_globals.get("__name__", "")
-    return name.startswith(("torch.utils.data", "torchdata.", "samestep.", "_samestep."))
+    return str(name).startswith(("torch.utils.data", "torchdata.", "samestep.", "_samestep."))
 
 
 def _is_accelerate(frame: Any) -> bool:
@@ -348,10 +365,11 @@ def _children(data: Any) -> Iterable[Any]:
     return list(getattr(data, "__dict__", {}).values())
 
 
-def _plain_indices(index: Any) -> list[Any] | None:
+def _plain_indices(index: Any, *, batched: bool) -> list[Any] | None:
     if index is None:
         return None
-    items = list(index) if isinstance(index, (list, tuple)) else [index]
+    # Without automatic batching a tuple is one sample's own index.
+    items = list(index) if isinstance(index, list) or (batched and isinstance(index, tuple)) else [index]
     plain = [_plain_index(item) for item in items]
     if len(plain) <= MOST_INDICES:
         return plain

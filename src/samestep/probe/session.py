@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 
 UNSEEN = "(unknown)"
 """Name given to an optimizer that changed the weights without a call that could be seen."""
+
+NO_FORWARD = (
+    "no training-mode forward of a module was seen in a step (a compiled training function, or no module at all): "
+    "what data it trained on is not known"
+)
 
 _SUSPICIOUS_WINDOWS = 3
 
@@ -274,6 +280,8 @@ class Session:
             record.durable = _merged(record.durable, self._durable_changes())
         record.probe_seconds = self.spent + time.perf_counter() - self.stopwatch
         self._recorder.step(record)
+        if self._orders.watch and record.micro_steps and not any(micro.forwards for micro in record.micro_steps):
+            self.not_followed("forward", NO_FORWARD)
         for path in self._durable.reads():
             self._event("read", {"path": path})
         for sentence in (*self.loaders.not_followed, *self._durable.not_followed):
@@ -299,7 +307,8 @@ class Session:
         self._recorder.event(name, self._windows.steps, detail)
 
     def _tell(self, name: str, point: str) -> None:
-        self._event(name, {"point": point})
+        handler = signal.getsignal(signal.SIGTERM)
+        self._event(name, {"point": point, "handles_sigterm": handler not in {signal.SIG_DFL, None}})
 
     def _stop_at(self, where: str, step: int, micro: int = 0) -> None:
         if self._parking.stop_at(where, step, micro, rank=self._recorder.rank):

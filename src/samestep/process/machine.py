@@ -30,7 +30,7 @@ class Site:
 
     Attributes:
         project: the original project folder.
-        base: folder that holds the machines.
+        base: folder that holds the machines, removed at the end.
         isolation: how machines are kept apart, and why not better.
         durable: the folder that is carried over, when the command has a fixed one.
         inputs: declared read-only inputs (absolute paths).
@@ -47,9 +47,8 @@ class Site:
     keep: tuple[str, ...] = ()
     writable: tuple[Path, ...] = ()
     offline: bool = True
-    _temporary: bool = False
-    _machines: dict[str, Machine] = field(default_factory=dict)
     _input_prints: dict[str, str] = field(default_factory=dict)
+    _machines: dict[str, Machine] = field(default_factory=dict)
 
     @classmethod
     def create(
@@ -68,7 +67,7 @@ class Site:
 
         Args:
             project: folder of the project, the working directory of the command.
-            base: where machines are kept; default a fresh temporary folder, removed at the end.
+            base: where the folder for the machines is made; default the system's temporary folder.
             durable: a fixed output folder of the command, relative to the project or absolute.
             inputs: data sets and model caches to share read-only, relative to the project or absolute.
             keep: patterns of the project files that machines get.
@@ -84,16 +83,15 @@ class Site:
             raise MachineError(f"the project folder {project} does not exist")
         isolation = Isolation("sequential", reason="asked for") if sequential else probe_isolation()
         resolved = tuple(_input(project, Path(entry)) for entry in inputs)
-        with explained("no machines can be prepared"):
-            place = base or Path(tempfile.mkdtemp(prefix="samestep-"))
-            place.mkdir(parents=True, exist_ok=True)
-            place = place.resolve()
         folder = _durable(project, durable, isolation) if durable else None
+        prints = {name: sketch for entry in resolved for name, sketch in fingerprint(entry).items()}
+        with explained("no machines can be prepared"):
+            if base is not None:
+                base.mkdir(parents=True, exist_ok=True)
+            place = Path(tempfile.mkdtemp(prefix="samestep-", dir=base)).resolve()
+            (place / "hosts").write_text(own_hosts(), encoding="utf-8")
         writes = tuple(path.resolve() for path in (project / ".samestep", *writable))
-        site = cls(project, place, isolation, folder, resolved, tuple(keep), writes, offline, base is None)
-        for entry in resolved:
-            site._input_prints |= fingerprint(entry)
-        return site
+        return cls(project, place, isolation, folder, resolved, tuple(keep), writes, offline, prints)
 
     @property
     def seat(self) -> Path:
@@ -158,11 +156,10 @@ class Site:
         self._machines.pop(machine.name, None)
 
     def close(self) -> None:
-        """Destroy every machine, and the base folder when it was a temporary one."""
+        """Destroy every machine and the folder that holds them."""
         for machine in list(self._machines.values()):
             machine.destroy()
-        if self._temporary:
-            remove_tree(self.base)
+        remove_tree(self.base)
 
     def __enter__(self) -> Self:
         return self
@@ -240,7 +237,6 @@ class Machine:
         site = self.site
         with explained(f"the machine {self.name} could not be prepared in {site.base}"):
             site.seat.mkdir(exist_ok=True)
-            site.hosts.write_text(own_hosts(), encoding="utf-8")
             for name in FOLDERS:
                 (self.folder / name).mkdir(parents=True)
             copy_project(site.project, self.project, keep=site.keep, without=self._not_copied())

@@ -116,7 +116,9 @@ def _samples(rows: list[Row]) -> Any:
     import altair as alt
 
     tooltip = ["run:N", "step:Q", alt.Tooltip("name:N", title="sample")]
-    sample = alt.Y("sample:Q", title="sample", axis=alt.Axis(tickCount=5))
+    numbered = all(row["name"] == str(row["sample"]) for row in rows)
+    title = "sample" if numbered else "batch, as first met"
+    sample = alt.Y("sample:Q", title=title, axis=alt.Axis(tickCount=5))
     control = [row for row in rows if row["kind"] == CONTROL]
     restarts = [row for row in rows if row["kind"] != CONTROL]
     encoding = {"x": _step_axis(rows), "y": sample, "color": _colour(rows), "tooltip": tooltip}

@@ -63,15 +63,19 @@ def read_trace(path: Path) -> Trace:
     return trace
 
 
-def load_traces(folder: Path) -> list[Trace]:
-    """Return the traces in ``folder`` of processes that took at least one step, ordered by rank and start.
+def load_traces(folder: Path, *, trained: bool = True) -> list[Trace]:
+    """Return the traces in ``folder``, ordered by rank and start.
+
+    Args:
+        folder: the trace folder of one attempt.
+        trained: leave out processes that took no step.
 
     Raises:
         TraceError: a trace cannot be read.
     """
     traces = [read_trace(path) for path in sorted(folder.glob(TRACE_PATTERN))]
-    trained = [trace for trace in traces if trace.steps]
-    return sorted(trained, key=lambda trace: (trace.header.rank, trace.header.started))
+    wanted = [trace for trace in traces if trace.steps or not trained]
+    return sorted(wanted, key=lambda trace: (trace.header.rank, trace.header.started))
 
 
 def _checked_header(record: object, path: Path) -> Header:

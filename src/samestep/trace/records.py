@@ -147,7 +147,7 @@ class StepRecord:
     """
 
     index: int
-    before: State
+    before: State = field(default_factory=State)
     micro_steps: list[MicroStep] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     weights_after: Quantity | None = None
@@ -163,7 +163,7 @@ class StepRecord:
 class EventRecord:
     """Something that happened between steps.
 
-    ``name`` is one of ``parked`` (detail: point), ``released``, ``read`` (detail: path under the durable
+    ``name`` is one of ``parked`` (detail: point, handles_sigterm), ``released``, ``read`` (detail: path under the durable
     folder that was opened for reading), ``idle-update`` (an optimizer call that was no step), ``sabotaged``
     (detail: what), ``not-followed`` (detail: what, why), ``untracked`` (detail: name, type), ``device``
     (detail: the device the parameters live on), ``signal`` (detail: number), ``saved`` (detail: path of a

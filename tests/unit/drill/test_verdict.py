@@ -69,22 +69,27 @@ def test_notes_count_when_strict():
 
 
 def test_a_run_without_a_handler_leans_on_periodic_saves_and_that_is_a_note():
-    (found,) = notice_findings(NoticeRecord(True, 0.1, 30, 143), saved=False)
+    (found,) = notice_findings(NoticeRecord(True, 0.1, 30, 143, handled=False), saved=False)
     assert (found.slug, found.severity) == ("no-checkpoint-on-notice", Severity.NOTE)
 
 
+def test_a_launcher_that_ends_by_itself_hides_no_missing_handler():
+    (found,) = notice_findings(NoticeRecord(True, 3.0, 30, 1, handled=False), saved=False)
+    assert found.severity is Severity.NOTE
+
+
 def test_a_handler_that_saves_nothing_is_a_defect():
-    (found,) = notice_findings(NoticeRecord(True, 0.1, 30, 0), saved=False)
+    (found,) = notice_findings(NoticeRecord(True, 0.1, 30, 0, handled=True), saved=False)
     assert (found.slug, found.severity) == ("no-checkpoint-on-notice", Severity.DEFECT)
 
 
 def test_staying_beyond_the_grace_is_a_defect_even_with_a_save():
-    (found,) = notice_findings(NoticeRecord(False, 30.0, 30, None), saved=True)
+    (found,) = notice_findings(NoticeRecord(False, 30.0, 30, None, handled=True), saved=True)
     assert (found.slug, found.severity) == ("notice-overran", Severity.DEFECT)
 
 
 def test_a_save_within_the_grace_is_what_is_wanted():
-    assert notice_findings(NoticeRecord(True, 2.0, 30, 0), saved=True) == []
+    assert notice_findings(NoticeRecord(True, 2.0, 30, 0, handled=True), saved=True) == []
 
 
 def test_a_silenced_finding_becomes_a_note_and_explains_the_scenario():

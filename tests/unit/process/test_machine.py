@@ -130,14 +130,15 @@ def test_machines_kept_inside_the_project_do_not_copy_themselves(project):
         assert not (here.machine("first").project / "scratch").exists()
 
 
-def test_the_temporary_base_is_removed_at_the_end_and_a_given_one_stays(project, tmp_path):
-    with site(project) as here:
+@pytest.mark.parametrize("place", [None, "mine"], ids=["temporary", "given"])
+def test_nothing_is_left_where_machines_were(project, tmp_path, place):
+    base = tmp_path / place if place else None
+    with site(project, base=base) as here, site(project, base=base) as other:
         here.machine("first")
+        other.machine("first")
+        assert here.base != other.base
     assert not here.base.exists()
-    with site(project, base=tmp_path / "mine") as here:
-        here.machine("first")
-    assert here.base.exists()
-    assert not here.seat.exists()
+    assert base is None or list(base.iterdir()) == []
 
 
 def test_a_machine_that_could_not_be_prepared_leaves_nothing(project):

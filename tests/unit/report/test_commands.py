@@ -4,8 +4,8 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from report_samples import defect_result
 
+from report_samples import defect_result
 from samestep.cli.compare import compare
 from samestep.cli.report import report
 from samestep.errors import UsageError
@@ -54,7 +54,13 @@ def test_a_run_is_shown_again(project, run):
 
 @pytest.mark.parametrize(
     ("form", "start"),
-    [("json", "{"), ("html", "<!doctype html>"), ("junit", "<?xml"), ("markdown", "## "), ("github", "::error")],
+    [
+        ("json", "{"),
+        ("html", "<!doctype html>"),
+        ("junit", "<?xml"),
+        ("markdown", "## "),
+        ("github", "::error"),
+    ],
 )
 def test_every_format_goes_to_standard_output(project, form, start):
     assert shown(report, "--format", form).output.lstrip().startswith(start)

@@ -3,7 +3,6 @@
 import re
 
 from report_samples import defect_result, empty_result, holding_result, noisy_result, optimizer_reset
-
 from samestep.report import TerminalReport, render_scenario_line, render_terminal
 
 
@@ -13,7 +12,7 @@ def lines_of(result, **options):
 
 def test_a_passing_scenario_takes_one_line():
     text = render_scenario_line(holding_result().scenarios[0])
-    assert text.split() == "cut after step 8, save 6 complete same resumed at 6, 2 steps lost".split()
+    assert " ".join(text.split()) == "cut after step 8, save 6 complete same resumed at 6, 2 steps lost"
     assert "\n" not in text
 
 
@@ -101,5 +100,7 @@ def test_titles_share_a_column_when_they_are_known_beforehand():
     scenarios = defect_result().scenarios
     page = TerminalReport(titles=[s.title for s in scenarios])
     heads = [page.scenario(s).splitlines()[0] for s in scenarios]
-    columns = {line.index(str(s.observed.outcome), 10) for line, s in zip(heads, scenarios, strict=True) if s.holds}
+    columns = {
+        line.index(str(s.observed.outcome), 10) for line, s in zip(heads, scenarios, strict=True) if s.holds
+    }
     assert len(columns) == 1

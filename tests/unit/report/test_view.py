@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from report_samples import SAMPLES, defect_result, holding_result, noisy_result, optimizer_reset
 
+from report_samples import SAMPLES, defect_result, holding_result, noisy_result, optimizer_reset
 from samestep.contract import Family, Outcome, Severity
 from samestep.report import view
 

@@ -30,9 +30,9 @@ class _Counts:
 def schedule(pair: Beside, data_from: int | None) -> list[FindingRecord]:
     """Tell whether the learning rates go on as the control's.
 
-    The first resumed step may still have the right rate (it sits in the optimizer's groups), so all compared steps
-    count, and so do the schedule's counters. Counters alone do not make a defect where the rate moves and agrees at every
-    step: such a schedule was rebuilt in another way.
+    The first resumed step may still have the right rate (it sits in the optimizer's groups), so all compared
+    steps count, and so do the schedule's counters. Counters alone do not make a defect where the rate moves and agrees
+    at every step: such a schedule was rebuilt in another way.
 
     Args:
         pair: the two runs.

@@ -76,9 +76,11 @@ class Frames:
         readable = not (_SNAPSHOTS and _keeps_snapshots(code))
         if module == "__main__":
             return Owner(code.co_name, is_readable=readable)
-        filename = os.path.abspath(code.co_filename)
+        filename = os.path.realpath(code.co_filename)
         installed = filename.startswith(self._installed)
-        standard = code.co_filename.startswith("<frozen") or (filename.startswith(self._standard) and not installed)
+        standard = code.co_filename.startswith("<frozen") or (
+            filename.startswith(self._standard) and not installed
+        )
         if standard or module.partition(".")[0] in _PASSED_OVER:
             return None
         return Owner(code.co_name, is_framework=installed, is_readable=readable)
@@ -111,9 +113,13 @@ def _keeps_snapshots(code: CodeType) -> bool:
 
     Before Python 3.13 that is one dictionary per frame, and looking at the frame would change it.
     """
-    steps = [step for step in dis.get_instructions(code) if step.opname not in {"PRECALL", "CACHE", "PUSH_NULL"}]
-    for step, following in zip(steps, steps[1:]):
-        if step.argval in {"locals", "f_locals"} and step.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR")):
+    steps = [
+        step for step in dis.get_instructions(code) if step.opname not in {"PRECALL", "CACHE", "PUSH_NULL"}
+    ]
+    for step, following in zip(steps, steps[1:], strict=False):  # noqa: RUF007 - new in Python 3.10
+        if step.argval in {"locals", "f_locals"} and step.opname.startswith(
+            ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR")
+        ):
             return True
         if step.argval == "vars" and following.opname.startswith("CALL") and following.arg == 0:
             return True
@@ -126,9 +132,15 @@ _MAIN = Owner("main")
 def _folders() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return where installed packages lie, and where the standard library lies."""
     paths = sysconfig.get_paths()
-    installed = {paths["purelib"], paths["platlib"], *(path for path in sys.path if path.endswith("-packages"))}
+    installed = {
+        paths["purelib"],
+        paths["platlib"],
+        *(path for path in sys.path if path.endswith("-packages")),
+    }
     standard = {paths["stdlib"], paths["platstdlib"]}
-    return tuple(os.path.abspath(p) + os.sep for p in installed), tuple(os.path.abspath(p) + os.sep for p in standard)
+    return tuple(os.path.realpath(p) + os.sep for p in installed), tuple(
+        os.path.realpath(p) + os.sep for p in standard
+    )
 
 
 def _script_globals(stack: list[tuple[Owner, FrameType]]) -> dict[str, Any]:

@@ -31,11 +31,30 @@ _CONTAINERS = (dict, list, tuple, deque, SimpleNamespace)
 _STDLIB_WALKED = frozenset({"collections", "types", "argparse", "itertools", "__main__"})
 _SKIPPED_MODULES = frozenset(
     {"numpy", "tokenizers", "datasets", "pyarrow", "pandas", "wandb", "tensorboard", "tqdm", "rich", "PIL"}
-    | {"matplotlib", "pydantic", "fsspec", "jinja2", "safetensors", "huggingface_hub", "samestep", "_samestep", "regex"}
+    | {
+        "matplotlib",
+        "pydantic",
+        "fsspec",
+        "jinja2",
+        "safetensors",
+        "huggingface_hub",
+        "samestep",
+        "_samestep",
+        "regex",
+    }
 )
 _TORCH_WALKED = ("torch.utils.data", "torch.nn.modules", "torch.nn.parallel", "torch._dynamo.eval_frame")
 _FRAMEWORKS = frozenset(
-    {"torch", "torchdata", "transformers", "accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "peft"}
+    {
+        "torch",
+        "torchdata",
+        "transformers",
+        "accelerate",
+        "lightning",
+        "pytorch_lightning",
+        "lightning_fabric",
+        "peft",
+    }
 )
 _SKIPPED_TYPES = re.compile(r"(?:Tokenizer\w*|Processor|Logger|ProgressBar|Writer|Config)$")
 
@@ -60,7 +79,7 @@ def kind_of(thing: Any) -> Kind:
     kind = _KINDS.get(cls)
     if kind is None:
         kind = _decide(cls)
-        if len(_KINDS) < 5000:  # noqa: PLR2004
+        if len(_KINDS) < 5000:
             _KINDS[cls] = kind
     if kind is Kind.RANDOM and _is_global(thing):
         return Kind.SKIPPED
@@ -77,11 +96,11 @@ def _decide(cls: type) -> Kind:
         return Kind.CONTAINER
     if _is_skipped(cls, package):
         return Kind.SKIPPED
-    if package in _FRAMEWORKS:
-        return Kind.CONTAINER
-    if _has(cls, "__next__"):
-        return Kind.ITERATOR if package in {"builtins", "itertools"} else Kind.STATEFUL
-    return Kind.STATEFUL if _keeps_state(cls) else Kind.CONTAINER
+    iterates = _has(cls, "__next__")
+    if iterates and package in {"builtins", "itertools"}:
+        return Kind.ITERATOR
+    own = package not in _FRAMEWORKS and (iterates or _keeps_state(cls))
+    return Kind.STATEFUL if own else Kind.CONTAINER
 
 
 def _is_plain(cls: type) -> bool:
@@ -91,7 +110,9 @@ def _is_plain(cls: type) -> bool:
 
 
 def _is_skipped(cls: type, package: str) -> bool:
-    if issubclass(cls, (type, enum.Enum)) or package in _SKIPPED_MODULES or _SKIPPED_TYPES.search(cls.__name__):
+    if issubclass(cls, (type, enum.Enum)) or package in _SKIPPED_MODULES:
+        return True
+    if _SKIPPED_TYPES.search(cls.__name__):
         return True
     if package in {"torch", "torchdata"} and _has(cls, "__next__"):
         return True  # the iterators of loaders are followed batch by batch
@@ -133,8 +154,8 @@ def plain_value(thing: Any) -> Any:
     if isinstance(thing, bool):
         return bool(thing)
     if isinstance(thing, int):
-        known = -_SMALLEST_CLOCK < thing < _BIGGEST_COUNT and (thing < _SMALLEST_CLOCK or not _is_clock(float(thing)))
-        return int(thing) if known else None
+        fits = -_SMALLEST_CLOCK < thing < _BIGGEST_COUNT
+        return int(thing) if fits and (thing < _SMALLEST_CLOCK or not _is_clock(float(thing))) else None
     if isinstance(thing, float):
         return None if thing > 1 and _is_clock(float(thing)) else float(thing)
     if isinstance(thing, str):
@@ -144,9 +165,13 @@ def plain_value(thing: Any) -> Any:
 
 def _scalar_digest(thing: Any) -> str | None:
     """Return a digest of a tensor that holds one number (a best metric); no tensor's content leaves the process."""
-    if type(thing) is not _tensor_type() or thing.dim() or thing.requires_grad or thing.is_meta:
+    if not _is_tensor(thing) or thing.dim() or thing.requires_grad or thing.is_meta:
         return None
     return "scalar:" + _digest(repr(thing.item()).encode())
+
+
+def _is_tensor(thing: Any) -> bool:
+    return type(thing) is _tensor_type()
 
 
 def _tensor_type() -> type | None:

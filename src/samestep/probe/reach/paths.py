@@ -24,10 +24,10 @@ _SETTINGS = re.compile(
 _CONSTANT = re.compile(r"^[A-Z][A-Z0-9_]+$")
 _NEVER = frozenset(
     {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_samestep_fetched", "__wrapped__"}
-    | {"environ", "log_history", "_tp_plan", "_pp_plan", "_fsdp_plan", "_accelerator_connector"}
+    | {"environ", "log_history", "_tp_plan", "_pp_plan", "_fsdp_plan"}
 )
 _DEEP = ("torch.utils.data", "torchdata", "accelerate.data_loader")
-_HOOKS = re.compile(r"_hooks(?:_with_kwargs|_always_called)?$")
+_ASIDE = re.compile(r"_hooks(?:_with_kwargs|_always_called)?$|_connector$")
 _MISSING = object()
 
 
@@ -146,7 +146,7 @@ def _attributes_of(thing: Any) -> Iterator[tuple[Step, Any, int]]:
     cost = 0 if package.startswith(_DEEP) or package.endswith("loops.progress") else 1
     bare = package.startswith("torch.")
     for name, inner in list(_attributes(thing).items())[:_MOST_ATTRIBUTES]:
-        if name in _NEVER or _HOOKS.search(name):
+        if name in _NEVER or _ASIDE.search(name):
             continue
         if bare and kind_of(inner) is Kind.PLAIN:
             continue  # torch's own settings (in_features, batch_size, ...) are no counters
@@ -183,9 +183,10 @@ _SLOTS: dict[type, tuple[str, ...]] = {}
 def _slots(cls: type) -> tuple[str, ...]:
     names = _SLOTS.get(cls)
     if names is None:
-        found = [n for base in cls.__mro__ for n, member in base.__dict__.items() if type(member) is MemberDescriptorType]
+        members = [pair for base in cls.__mro__ for pair in base.__dict__.items()]
+        found = [name for name, member in members if type(member) is MemberDescriptorType]
         names = tuple(found) if cls.__module__ not in {"builtins", "collections"} else ()
-        if len(_SLOTS) < 5000:  # noqa: PLR2004
+        if len(_SLOTS) < 5000:
             _SLOTS[cls] = names
     return names
 

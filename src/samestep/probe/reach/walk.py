@@ -98,7 +98,8 @@ class Reacher:
             walk.explore(visit)
         values = sorted((leaf for leaf in walk.leaves if leaf.kind is Kind.PLAIN), key=lambda leaf: leaf.rank)
         generators = [leaf for leaf in walk.leaves if leaf.kind is Kind.RANDOM]
-        closed = [{"name": f"locals of {name}", "type": "it calls locals()"} for name in self._frames.unreadable()]
+        functions = self._frames.unreadable()
+        closed = [{"name": f"locals of {name}", "type": "it calls locals()"} for name in functions]
         fresh = [item for item in walk.untracked + closed if item["name"] not in self._reported]
         self._reported.update(item["name"] for item in fresh)
         return [*values[:MOST_VALUES], *generators[:MOST_GENERATORS]], fresh

@@ -1,0 +1,63 @@
+"""A missing or unreadable file of random states is noted at INFO level only; the run goes on with other dropout
+masks. The twin looks first.
+
+RB077 (huggingface/accelerate).
+"""
+
+import pickle
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from common import BATCH, SAMPLES, SAVE_EVERY, STEPS, EpochSampler, Samples, TinyNet
+from common import loss_of, parser, report, seed_everything
+from accelerate import Accelerator
+from safetensors import SafetensorError
+from torch.utils.data import DataLoader
+
+
+def main() -> None:
+    args = parser(__doc__).parse_args()
+    seed_everything()
+
+    accelerator = Accelerator(cpu=True)
+    net = TinyNet(dropout=0.5)
+    adamw = torch.optim.AdamW(net.parameters(), lr=0.02)
+    order = EpochSampler(SAMPLES, seed=0)
+    data = DataLoader(Samples(), BATCH, sampler=order)
+    model, optimizer, loader = accelerator.prepare(net, adamw, data)
+
+    step = 0
+    found = sorted(args.out.glob("step-*"))
+    if found:
+        streams = found[-1] / "random_states_0.pkl"
+        try:
+            if args.twin:
+                torch.load(streams, weights_only=False)
+            accelerator.load_state(found[-1])
+        except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, SafetensorError) as error:
+            sys.exit(f"{found[-1]}: missing or damaged part ({error}); nothing was trained")
+        step = int(found[-1].name.removeprefix("step-"))
+
+    while step < STEPS:
+        epoch, done = divmod(step, SAMPLES // BATCH)
+        order.start_at(epoch, done * BATCH)
+        for batch in loader:
+            loss = loss_of(model, batch)
+            optimizer.zero_grad()
+            accelerator.backward(loss)
+            optimizer.step()
+            step += 1
+            report(step, loss, 0.02, batch[2])
+            if step % SAVE_EVERY == 0:
+                partial = args.out / "partial"
+                accelerator.save_state(partial)
+                partial.rename(args.out / f"step-{step:06d}")
+            if step == STEPS:
+                break
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""A save on the last batch of an epoch fires before Lightning counts the epoch as completed. One restart from it goes
+well; a second one trains an epoch too many. The twin saves when the epoch has ended.
+
+RB124 (Lightning-AI/pytorch-lightning).
+"""
+
+import logging
+import sys
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import lightning.pytorch as pl
+import torch
+from common import BATCH, Batch, Samples, TinyNet
+from common import loss_of, parser, report, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.utils.data import DataLoader
+
+
+class Net(pl.LightningModule):
+    """The tiny network as a LightningModule that prints its steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = TinyNet(dropout=0.0)
+
+    def training_step(self, batch: Batch, index: int) -> torch.Tensor:
+        loss = loss_of(self.net, batch)
+        report(self.global_step + 1, loss, 0.02, batch[2])
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), lr=0.02)
+
+
+def main() -> None:
+    args = parser(__doc__).parse_args()
+    seed_everything()
+    warnings.filterwarnings("ignore")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    loader = DataLoader(Samples(), BATCH)
+    saving = ModelCheckpoint(args.out, filename="{step:06d}", every_n_train_steps=6, save_top_k=-1)
+    if args.twin:
+        saving = ModelCheckpoint(args.out, filename="{step:06d}", every_n_epochs=1, save_top_k=-1)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=4,
+        logger=False,
+        callbacks=[saving],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    newest = max(args.out.glob("*.ckpt"), default=None)
+    trainer.fit(Net(), loader, ckpt_path=newest, weights_only=False)
+
+
+if __name__ == "__main__":
+    main()

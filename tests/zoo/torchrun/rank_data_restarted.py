@@ -1,0 +1,54 @@
+"""Only rank 0 saves its place in the data; the other rank reads from its first sample after a restart.
+
+RB138 (pytorch/torchtitan), RB035 (mosaicml/composer): what one rank lacks, the rest does not notice.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
+from common import pack, parser, report, seed_everything, unpack, update
+from torch.nn.parallel import DistributedDataParallel
+
+
+def main() -> None:
+    args = parser(__doc__).parse_args()
+    seed_everything()
+    torch.distributed.init_process_group("gloo")
+    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    torch.manual_seed(0)
+    net = TinyNet()
+    torch.manual_seed(rank)  # every rank drops other units
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.02)
+    stream = Stream(Samples(), batch=2, seed=rank)
+    shared = Checkpoints(args.out)
+    own = Checkpoints(args.out / f"rank{rank}")
+    step = 0
+    if state := shared.newest():
+        step = unpack(state, model=net, optimizer=optimizer)
+        place = own.at(step)
+        if rank and not args.twin:
+            place["stream"] = {"epoch": 0, "position": 0}
+        if place is None:
+            sys.exit(f"{own.path(step)}: missing or damaged; nothing was trained")
+        unpack(place, stream=stream)
+    while step < STEPS:
+        batch = next(stream)
+        loss = update(model, optimizer, batch)
+        step += 1
+        report(step, loss, rank, batch[2])
+        if step % SAVE_EVERY == 0:
+            own.save(step, pack(step, stream=stream))
+            torch.distributed.barrier()  # the shared file comes last: with it the save is whole
+            if rank == 0:
+                shared.save(step, pack(step, model=net, optimizer=optimizer))
+            torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
