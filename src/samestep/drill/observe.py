@@ -71,14 +71,28 @@ def save_bursts(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[st
     """
     shapes = {_shape(name) for unit in units for name in _unit_names(unit)}
     bursts: dict[int, set[str]] = {}
-    for trace in traces:
-        for step, changed in _changes(trace):
-            touched = {
-                path for path in changed if not is_log(path) and (not shapes or _matches(path, shapes))
-            }
-            if touched:
-                bursts.setdefault(step, set()).update(touched)
+    for path, steps in _sightings(traces).items():
+        if not is_log(path) and (not shapes or _matches(path, shapes)):
+            for step in steps:
+                bursts.setdefault(step, set()).add(path)
     return [Burst(step, tuple(sorted(bursts[step]))) for step in sorted(bursts)]
+
+
+def _sightings(traces: list[Trace]) -> dict[str, list[int]]:
+    """Return after which steps each path changed.
+
+    Every rank sees every change, and a rank that runs ahead of the writer sees one write twice, the second
+    time a step late: the rank with the fewest and earliest sightings of a path is its writer or as good.
+    """
+    seen: dict[str, list[list[int]]] = {}
+    for trace in traces:
+        by_path: dict[str, list[int]] = {}
+        for step, changed in _changes(trace):
+            for path in changed:
+                by_path.setdefault(path, []).append(step)
+        for path, steps in by_path.items():
+            seen.setdefault(path, []).append(steps)
+    return {path: min(ranks, key=lambda steps: (len(steps), steps)) for path, ranks in seen.items()}
 
 
 def _changes(trace: Trace) -> Iterable[tuple[int, list[str]]]:

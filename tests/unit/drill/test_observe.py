@@ -59,6 +59,13 @@ def test_saves_of_all_ranks_are_joined():
     assert burst.paths == ("checkpoint-1/model.bin", "checkpoint-1/rng_1.pth")
 
 
+def test_a_rank_that_runs_ahead_of_the_writer_makes_no_save_of_its_own():
+    changed = ["checkpoint-1/model.bin"]
+    writer = trace([step(1, durable=changed), step(2)])
+    ahead = trace([step(1, durable=changed), step(2, durable=changed)], rank=1)
+    assert [burst.step for burst in save_bursts([ahead, writer], [FOLDER_UNIT], is_log)] == [1]
+
+
 def test_an_epoch_ends_where_samples_come_again():
     order = [[0, 1], [2, 3], [1, 0], [3, 2], [2, 0]]
     assert epoch_ends([step(i + 1, samples) for i, samples in enumerate(order)]) == [2, 4]

@@ -90,24 +90,24 @@ def test_values_are_read_anew_between_walks_and_new_names_are_found_later():
     assert seen[-1]["tracker.late"] == 99
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("now", time.time()),
-        ("uptime", time.monotonic() + 0.01),
-        ("start_time", 12.5),
-        ("address", id(object())),
-        ("elapsed", 3.0),
-        ("pid", 1234),
-        ("api_key", "abc"),
-        ("nanoseconds", time.time_ns()),
-        ("text", "x" * 41),
-        ("token_ids", [5, 6, 7]),
-        ("environ", {"HOME": 1}),
-    ],
-)
-def test_clocks_addresses_secrets_and_data_are_left_out(name, value):
-    holder = SimpleNamespace(**{name: value})
+PRIVATE = {
+    "now": time.time(),
+    "uptime": time.monotonic() + 0.01,
+    "start_time": 12.5,
+    "address": id(object()),
+    "elapsed": 3.0,
+    "pid": 1234,
+    "api_key": "abc",
+    "nanoseconds": time.time_ns(),
+    "text": "x" * 41,
+    "token_ids": [5, 6, 7],
+    "environ": {"HOME": 1},
+}
+
+
+@pytest.mark.parametrize("name", PRIVATE)
+def test_clocks_addresses_secrets_and_data_are_left_out(name):
+    holder = SimpleNamespace(**{name: PRIVATE[name]})
 
     found = observe().values
 

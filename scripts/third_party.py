@@ -1,0 +1,234 @@
+"""Drill training scripts that other projects wrote, unmodified.
+
+Each case copies a script out of an installed package or of a public repository found under ``--sources``, writes tiny
+inputs beside it, and runs ``samestep drill`` there. Nothing of the scripts is kept in this repository; the verdicts that were
+worked out by hand before the first drill are in ``docs/zoo.md``.
+
+    python scripts/third_party.py --sources ~/src                 # every case whose script is found
+    python scripts/third_party.py --only litgpt --work /tmp/third
+
+The interpreter that runs this file also runs the scripts: install what they need there (the ``needs`` of each case).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+WORDS = "the a small large model step run state save disk train loss again same other over never always point".split()
+SAMESTEP = (sys.executable, "-m", "samestep")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One third-party script and how to drill it.
+
+    Attributes:
+        name: the case's name, also its folder's name.
+        source: folder name of the repository that holds the script, or ``None`` when a package ships it.
+        needs: modules that the script imports besides torch.
+        prepare: writes the project folder; takes the folder and the source folder.
+        command: the training command, with ``{out}``.
+        options: further options of ``samestep drill``.
+    """
+
+    name: str
+    source: str | None
+    needs: tuple[str, ...]
+    prepare: Callable[[Path, Path], None]
+    command: tuple[str, ...]
+    options: tuple[str, ...] = ()
+
+
+def copy_files(source: Path, project: Path, *names: str) -> None:
+    """Copy files out of a snapshot, each to the top of the project folder."""
+    for name in names:
+        shutil.copy(source / name, project / Path(name).name)
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    """Made-up sentences of twelve words from a small vocabulary."""
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=12)) for _ in range(count)]
+
+
+def write_lines(path: Path, rows: Sequence[object]) -> None:
+    """Write one JSON document a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def word_tokenizer(special: Sequence[str]) -> object:
+    """A word-level tokenizer over the made-up vocabulary."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = {token: index for index, token in enumerate([*special, *sorted(set(WORDS))])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=special[0]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+def prepare_nanogpt(project: Path, source: Path) -> None:
+    """Token files of random numbers, in the layout that its data scripts write."""
+    import numpy
+
+    copy_files(source, project, "train.py", "model.py", "configurator.py")
+    data = project / "data" / "tiny"
+    data.mkdir(parents=True)
+    draw = numpy.random.default_rng(0)
+    for split in ("train", "val"):
+        draw.integers(0, 64, 4000, dtype=numpy.uint16).tofile(data / f"{split}.bin")
+
+
+def prepare_makemore(project: Path, source: Path) -> None:
+    """The script and the list of names that stands beside it."""
+    copy_files(source, project, "makemore.py", "names.txt")
+
+
+def prepare_sft(project: Path, _source: Path) -> None:
+    """A two-layer Llama, its tokenizer, and a text data set."""
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    special = ("<unk>", "<s>", "</s>", "<pad>")
+    names = dict(zip(("unk_token", "bos_token", "eos_token", "pad_token"), special, strict=True))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(special), **names)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=3,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(project / "model")
+    tokenizer.save_pretrained(project / "model")
+    write_lines(project / "data" / "train.jsonl", [{"text": text} for text in sentences(24)])
+
+
+GLUE_CARD = """---
+configs:
+- config_name: mrpc
+  data_files:
+  - {split: train, path: train.jsonl}
+  - {split: validation, path: validation.jsonl}
+---
+"""
+GLUE_METRIC = '''"""Accuracy under the name that the script asks for."""
+import datasets
+import evaluate
+
+
+class Glue(evaluate.Metric):
+    def _info(self):
+        features = datasets.Features({"predictions": datasets.Value("int64"), "references": datasets.Value("int64")})
+        return evaluate.MetricInfo(description="", citation="", features=features)
+
+    def _compute(self, predictions, references):
+        return {"accuracy": sum(a == b for a, b in zip(predictions, references)) / len(references)}
+'''
+
+
+def prepare_accelerate(project: Path, source: Path) -> None:
+    """The names that the script asks the hub for, as folders of the project: model, data set and metric."""
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
+    copy_files(source, project, "examples/by_feature/checkpointing.py")
+    model = project / "bert-base-cased"
+    model.mkdir()
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(WORDS))]
+    (model / "vocab.txt").write_text("\n".join(vocabulary))
+    BertTokenizerFast(str(model / "vocab.txt")).save_pretrained(model)
+    config = BertConfig(
+        vocab_size=len(vocabulary), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    BertForSequenceClassification(config).save_pretrained(model)
+    glue = project / "nyu-mll" / "glue"
+    for split, count in (("train", 160), ("validation", 32)):
+        texts = sentences(2 * count, seed=count)
+        pairs = zip(texts[::2], texts[1::2], strict=True)
+        rows = [{"sentence1": a, "sentence2": b, "label": i % 2, "idx": i} for i, (a, b) in enumerate(pairs)]
+        write_lines(glue / f"{split}.jsonl", rows)
+    (glue / "README.md").write_text(GLUE_CARD)
+    (project / "glue").mkdir()
+    (project / "glue" / "glue.py").write_text(GLUE_METRIC)
+
+
+def prepare_litgpt(project: Path, _source: Path) -> None:
+    """A base checkpoint in litgpt's layout and instructions to fine-tune on."""
+    import torch
+    from litgpt import GPT, Config
+    from litgpt.utils import save_config
+
+    base = project / "checkpoints" / "tiny"
+    base.mkdir(parents=True)
+    tokenizer = word_tokenizer(("<unk>", "<s>", "</s>"))
+    tokenizer.save(str(base / "tokenizer.json"))
+    names = {"tokenizer_class": "GPTNeoXTokenizer", "bos_token": "<s>", "eos_token": "</s>"}
+    (base / "tokenizer_config.json").write_text(json.dumps(names))
+    config = Config(name="tiny", block_size=128, vocab_size=32, padded_vocab_size=32, n_layer=1, n_head=2, n_embd=16)
+    save_config(config, base)
+    torch.manual_seed(0)
+    torch.save(GPT(config).state_dict(), base / "lit_model.pth")
+    rows = [{"instruction": text, "output": " ".join(text.split()[:4])} for text in sentences(26)]
+    (project / "data.json").write_text(json.dumps(rows))
+
+
+CASES = (
+    Case(
+        "nanogpt",
+        "nanoGPT",
+        ("numpy",),
+        prepare_nanogpt,
+        (
+            "python train.py --dataset=tiny --device=cpu --compile=False --dtype='float32' --eval_interval=5 --eval_iters=2 "
+            "--max_iters=20 --warmup_iters=4 --lr_decay_iters=20 --n_layer=1 --n_head=2 --n_embd=16 --block_size=16 "
+            "--batch_size=4 --gradient_accumulation_steps=2 --out_dir={out}"
+        ),
+        ("--resume-with", "--init_from=resume"),
+    ),
+    Case(
+        "makemore",
+        "makemore",
+        ("tensorboard",),
+        prepare_makemore,
+        "python makemore.py --type bigram --num-workers 0 --max-steps 1101 --work-dir {out}",
+        ("--resume-with", "--resume"),
+    ),
+    Case(
+        "trl-sft",
+        None,
+        ("trl", "datasets"),
+        prepare_sft,
+        (
+            "python -m trl.scripts.sft --model_name_or_path model --dataset_name data --output_dir {out} --max_steps 20 "
+            "--save_steps 5 --logging_steps 1 --per_device_train_batch_size 2 --report_to none --use_cpu true --bf16 false"
+        ),
+        ("--resume-with", "--resume_from_checkpoint {checkpoint}"),
+    ),
+    Case(
+        "accelerate",
+        "accelerate",
+        ("accelerate", "evaluate", "datasets", "transformers"),
+        prepare_accelerate,
+        "python checkpointing.py --cpu --checkpointing_steps 5 --output_dir {out}",
+        ("--resume-with", "--resume_from_checkpoint {checkpoint}"),
+    ),
+    Case(
+        "litgpt",
+        None,
+        ("litgpt", "jsonargparse"),
+        prepare_litgpt,
+        (
+            "python -m litgpt finetune_full checkpoints/tiny --data JSON --data.json_path data.json "
+            "--data.val_split_fraction 0.1 --data.num_workers 0 --out_dir {out} --resume auto --precision 32-true "
+            "--train.save_interval 5 --train.max_steps 20 --train.lr_warmup_steps 4 --train.global_batch_size 2 "
+            "--train.micro_batch_size 1 --eval.max_new_tokens 8"
+        ),
+    ),
+)
