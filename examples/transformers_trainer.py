@@ -1,6 +1,6 @@
-"""A small GPT-2 trained with the transformers Trainer.
+"""A small BERT trained with the transformers Trainer.
 
-    python examples/transformers_trainer.py --out runs/gpt2
+    python examples/transformers_trainer.py --out runs/bert
 
 Start it again after an interruption and it resumes from the newest checkpoint, as the documentation suggests.
 """
@@ -10,26 +10,25 @@ from pathlib import Path
 
 import torch
 from torch.utils.data import Dataset
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
 VOCABULARY, LENGTH, SAMPLES = 64, 16, 48
 
 
 class Sequences(Dataset):
-    """Counting sequences with a random start and stride."""
+    """Random tokens; the label says whether the small ones are in the majority."""
 
     def __init__(self):
         source = torch.Generator().manual_seed(11)
-        start = torch.randint(VOCABULARY, (SAMPLES, 1), generator=source)
-        stride = torch.randint(1, 5, (SAMPLES, 1), generator=source)
-        self.tokens = (start + stride * torch.arange(LENGTH)) % VOCABULARY
+        self.tokens = torch.randint(VOCABULARY, (SAMPLES, LENGTH), generator=source)
+        self.labels = ((self.tokens < VOCABULARY // 2).sum(dim=1) > LENGTH // 2).long()
 
     def __len__(self):
         return SAMPLES
 
     def __getitem__(self, index):
-        return {"input_ids": self.tokens[index], "labels": self.tokens[index]}
+        return {"input_ids": self.tokens[index], "labels": self.labels[index]}
 
 
 def main():
@@ -38,7 +37,14 @@ def main():
     out = parser.parse_args().out
     set_seed(0)
 
-    config = GPT2Config(vocab_size=VOCABULARY, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2)
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=LENGTH,
+    )
     arguments = TrainingArguments(
         output_dir=out,
         max_steps=24,
@@ -52,7 +58,7 @@ def main():
         disable_tqdm=True,
         use_cpu=True,
     )
-    trainer = Trainer(model=GPT2LMHeadModel(config), args=arguments, train_dataset=Sequences())
+    trainer = Trainer(model=BertForSequenceClassification(config), args=arguments, train_dataset=Sequences())
     last = get_last_checkpoint(out) if out.is_dir() else None
     trainer.train(resume_from_checkpoint=last)
     trainer.save_model(out / "final")

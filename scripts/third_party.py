@@ -8,6 +8,7 @@ worked out by hand before the first drill are in ``docs/zoo.md``.
     python scripts/third_party.py --only litgpt --work /tmp/third
 
 The interpreter that runs this file also runs the scripts: install what they need there (the ``needs`` of each case).
+``samestep`` may live in another environment; it has to be on the PATH.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import argparse
 import importlib.util
 import json
 import os
+import pickle
 import random
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,7 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WORDS = "the a small large model step run state save disk train loss again same other over never always point".split()
-SAMESTEP = (sys.executable, "-m", "samestep")
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Case:
     source: str | None
     needs: tuple[str, ...]
     prepare: Callable[[Path, Path], None]
-    command: tuple[str, ...]
+    command: str
     options: tuple[str, ...] = ()
 
 
@@ -87,6 +89,7 @@ def prepare_nanogpt(project: Path, source: Path) -> None:
     draw = numpy.random.default_rng(0)
     for split in ("train", "val"):
         draw.integers(0, 64, 4000, dtype=numpy.uint16).tofile(data / f"{split}.bin")
+    (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 64}))
 
 
 def prepare_makemore(project: Path, source: Path) -> None:
@@ -232,3 +235,85 @@ CASES = (
         ),
     ),
 )
+
+
+def missing(case: Case, sources: Path | None) -> str:
+    """Return why the case cannot run here; empty when it can."""
+    absent = [module for module in case.needs if importlib.util.find_spec(module) is None]
+    if absent:
+        return f"not installed: {', '.join(absent)}"
+    if case.source and find_source(case.source, sources) is None:
+        return f"no folder named {case.source} under --sources"
+    return ""
+
+
+def find_source(name: str, sources: Path | None) -> Path | None:
+    """Return the snapshot's folder: ``name`` itself, or ``owner+name`` and the like."""
+    folders = sorted(sources.iterdir()) if sources else []
+    return next((path for path in folders if path.is_dir() and path.name.split("+")[-1] == name), None)
+
+
+def make_project(case: Case, project: Path, sources: Path | None) -> None:
+    """Build the project folder anew, but keep earlier results."""
+    for path in project.iterdir() if project.exists() else ():
+        if path.name != ".samestep":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    project.mkdir(parents=True, exist_ok=True)
+    source = find_source(case.source, sources) if case.source else None
+    case.prepare(project, source or project)
+
+
+def drill(case: Case, project: Path, extra: Sequence[str]) -> int:
+    """Run the drill in the project folder and return its exit code."""
+    environment = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    arguments = ["samestep", "drill", *case.options, *extra, "--", *shlex.split(case.command)]
+    print("$", shlex.join(arguments), flush=True)
+    return subprocess.run(arguments, cwd=project, env=environment, check=False).returncode
+
+
+def verdict(project: Path) -> str:
+    """One line about the newest result: the outcome of each family and the findings."""
+    result = json.loads((project / ".samestep" / "latest" / "drill.json").read_text())
+    families: dict[str, list[str]] = {}
+    for scenario in result["scenarios"]:
+        families.setdefault(scenario["family"], []).append(scenario["observed"]["outcome"])
+    outcomes = "; ".join(f"{family}: {', '.join(sorted(set(seen)))}" for family, seen in families.items())
+    slugs = {finding["slug"] for scenario in result["scenarios"] for finding in scenario["findings"]}
+    return f"{result['outcome']} ({outcomes}) {' '.join(sorted(slugs))}"
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line; what follows ``--`` goes to ``samestep drill``."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sources", type=Path, metavar="DIR", help="folder that holds snapshots of the public repositories")
+    parser.add_argument("--work", type=Path, default=Path("third-party"), metavar="DIR", help="where the projects are built")
+    parser.add_argument("--only", nargs="*", choices=[case.name for case in CASES], help="only these cases")
+    parser.add_argument("--prepare", action="store_true", help="build the projects, drill nothing")
+    parser.add_argument("extra", nargs="*", metavar="-- OPTION", help="further options of samestep drill")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Prepare and drill the cases; exit 1 when none could run."""
+    arguments = parse_arguments()
+    lines = []
+    for case in CASES:
+        if arguments.only and case.name not in arguments.only:
+            continue
+        project = (arguments.work / case.name).resolve()
+        reason = missing(case, arguments.sources)
+        if reason:
+            print(f"{case.name}: skipped, {reason}", file=sys.stderr)
+            continue
+        make_project(case, project, arguments.sources)
+        if not arguments.prepare:
+            code = drill(case, project, arguments.extra)
+            lines.append(f"{case.name}: exit {code}, {verdict(project)}")
+        else:
+            lines.append(f"{case.name}: prepared in {project}")
+    print("\n".join(lines))
+    return 0 if lines else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -271,7 +271,7 @@ ENDINGS = st.builds(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(
     controls=st.lists(TRACES, max_size=2),
     followers=st.lists(TRACES, max_size=2),

@@ -12,7 +12,7 @@ import os
 import pickle
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator  # noqa: TC003
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,7 +49,7 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
 def seed_everything(seed: int = 0) -> None:
     """Seed the global random streams of Python, NumPy and torch."""
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - the global stream is what scripts use
     torch.manual_seed(seed)
 
 
@@ -166,7 +166,7 @@ def report(step: int, loss: torch.Tensor, lr: float = 0.0, ids: torch.Tensor | N
 
 def rng_state() -> dict[str, Any]:
     """Return the three global random states as plain values and tensors."""
-    name, keys, *rest = np.random.get_state()
+    name, keys, *rest = np.random.get_state()  # noqa: NPY002
     return {
         "python": random.getstate(),
         "numpy": [name, keys.tolist(), *rest],
@@ -177,7 +177,7 @@ def rng_state() -> dict[str, Any]:
 def restore_rng(state: dict[str, Any]) -> None:
     """Put the three global random states back."""
     random.setstate(state["python"])
-    np.random.set_state(tuple(state["numpy"]))
+    np.random.set_state(tuple(state["numpy"]))  # noqa: NPY002
     torch.set_rng_state(state["torch"])
 
 
@@ -203,7 +203,7 @@ def write_durably(path: Path, state: object) -> None:
         torch.save(state, file)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(temporary, path)
+    temporary.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)

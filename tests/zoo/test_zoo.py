@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from drilling import alarms, caught_at, drill_case, load_cases, missed
+from zoo_cases import alarms, caught_at, drill_case, load_cases, missed
 
 CASES = load_cases()
 

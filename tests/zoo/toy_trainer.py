@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from pathlib import Path  # noqa: TC003
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -50,6 +50,8 @@ _SURROUNDINGS: Final = {
 class Terminated(KeyboardInterrupt):
     """SIGTERM arrived. Everything that cleans up after Ctrl-C cleans up after this, too."""
 
+    exit_code = ExitCode.TERMINATED
+
 
 class Verbs(click.Group):
     """A command group that imports a verb's module when the verb is used."""

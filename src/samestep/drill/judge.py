@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from samestep.contract import FINDINGS, Outcome, Severity, worst_outcome
+from samestep.contract import FINDINGS, Component, Outcome, Severity, worst_outcome
 from samestep.drill.align import find_resume_step
 from samestep.drill.compare import Beside, Measure, by_rank, epoch_starts
 from samestep.drill.diagnose import diagnose
@@ -17,7 +18,7 @@ from samestep.drill.diagnosis.results import first_other_result
 from samestep.drill.judgement import Judgement
 from samestep.drill.result import Observation
 from samestep.drill.selection import selection
-from samestep.drill.stops import complaints, judge_stop
+from samestep.drill.stops import complaints, judge_stop, names_damage
 from samestep.drill.summary import summary_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ DATA_SLUGS = frozenset(
         "worker-rng-not-restored",
     }
 )
+
+RANKS = re.compile(r"rank|world|nproc|num.?proc|parallel|dp.?(size|degree)", re.IGNORECASE)
+"""Arguments of a transfer to another number of ranks, also where one process plays them all."""
 
 
 @dataclass
@@ -67,6 +71,7 @@ class _Scene:
     """What all ranks are judged by."""
 
     reference: Reference
+    ending: Ending
     case: Case
     expected: Expectation
     criterion: Criterion
@@ -76,6 +81,12 @@ class _Scene:
         """The step that should be resumed, as far as it is fixed."""
         fixed = self.expected.resume_step
         return fixed if fixed is not None else max(self.case.whole_steps, default=None)
+
+    @property
+    def had_something(self) -> bool:
+        """Whether a start from step 0 passes over a checkpoint: a whole one, or a damaged one without a word."""
+        untold = bool(self.case.damaged) and not names_damage(self.ending.log_tail, self.case.damaged)
+        return any(self.case.whole_steps) or untold
 
     @property
     def saves(self) -> list[int]:
@@ -100,7 +111,7 @@ def judge(  # noqa: PLR0917 - each argument is another thing, and all are needed
     controls, ranks = by_rank(reference.traces), by_rank(resumed)
     if not ranks:
         return judge_stop(reference, ending, case, expected)
-    scene = _Scene(reference, case, expected, criterion)
+    scene = _Scene(reference, ending, case, expected, criterion)
     views = [_view(scene, controls[rank], trace) for rank, trace in ranks.items() if rank in controls]
     if not views:
         summary = "the control has no trace of the ranks that stepped"
@@ -109,7 +120,7 @@ def judge(  # noqa: PLR0917 - each argument is another thing, and all are needed
         )
     findings = [*selection(views, case), *_world(views, controls, ranks), *_gathered(views)]
     findings = _without_consequences(findings, case, changed_world=controls.keys() != ranks.keys())
-    return _verdict(views, findings, ending, scene)
+    return _verdict(views, findings, scene)
 
 
 def _view(scene: _Scene, control: Trace, resumed: Trace) -> View:
@@ -126,7 +137,7 @@ def _view(scene: _Scene, control: Trace, resumed: Trace) -> View:
         epoch_starts(control, scene.reference.epoch_ends),
         noisy_paths(control, by_rank(scene.reference.followers).get(rank)),
     )
-    view = View(rank, alignment, pair, restarted=basis == 0 and any(case.whole_steps))
+    view = View(rank, alignment, pair, restarted=basis == 0 and scene.had_something)
     if pair.steps and not view.restarted and not case.finished:
         found = diagnose(pair, alignment)
         view.findings = [replace(record, rank=rank) for record in found or length(pair)]
@@ -184,6 +195,10 @@ def _without_consequences(
         )
         world.details = [*world.details, *(record.evidence for record in follows)]
         findings = [record for record in findings if record not in follows]
+    if RANKS.search(case.changed):
+        for record in findings:
+            if record.slug in DATA_SLUGS or record.slug == "config-drift":
+                record.components = list(dict.fromkeys([Component.WORLD, *record.components]))
     defects = [record for record in findings if record.severity is Severity.DEFECT]
     if case.flipped and defects:
         first = min(defects, key=lambda record: FINDINGS[record.slug].rank)
@@ -194,8 +209,8 @@ def _without_consequences(
     return findings
 
 
-def _verdict(views: list[View], findings: list[FindingRecord], ending: Ending, scene: _Scene) -> Judgement:
-    case = scene.case
+def _verdict(views: list[View], findings: list[FindingRecord], scene: _Scene) -> Judgement:
+    case, ending = scene.case, scene.ending
     first = _leading(views, findings)
     verified = min((len(view.pair.steps) if view.pair else 0) for view in views)
     observation = Observation(

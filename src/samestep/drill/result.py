@@ -174,6 +174,7 @@ class Control(msgspec.Struct, kw_only=True):
         steps: optimizer steps of the control.
         save_steps: steps after which a save was seen.
         bit_equal: two controls agreed in every digest.
+        tolerances: as fixed by the criterion; empty when exactness is demanded.
         differing: quantities in which they did not.
         watching_proven: the tensor content of the durable folder was equal with and without the probe.
         watching: that proof in a sentence.
@@ -186,6 +187,7 @@ class Control(msgspec.Struct, kw_only=True):
     steps: int
     save_steps: list[int]
     bit_equal: bool
+    tolerances: dict[str, float] = {}
     differing: list[str] = []
     saves: list[Save] = []
     watching_proven: bool | None = None

@@ -72,6 +72,7 @@ class Drill:
     def __init__(self, options: DrillOptions, listener: Listener, version: str) -> None:
         self.options = options
         self.listener = listener
+        self._interruption = ExitCode.INTERRUPTED
         self.result = DrillResult(
             version=version,
             run_id=options.run_folder.name,
@@ -104,9 +105,10 @@ class Drill:
                 offline=not self.options.allow_network,
             ) as site:
                 self._drill(Workshop(self.options, site, site.base / "snapshots"))
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             kill_all_trees()
             self.result.interrupted = True
+            self._interruption = getattr(interrupt, "exit_code", ExitCode.INTERRUPTED)
         self.result.seconds = time.monotonic() - started
         self._conclude()
         return self.result
@@ -164,6 +166,7 @@ class Drill:
             steps=facts.steps,
             save_steps=facts.save_steps,
             bit_equal=ground.exact,
+            tolerances=ground.criterion.tolerances,
             differing=differing,
             saves=[Save(step=burst.step, units=list(burst.paths)) for burst in facts.bursts],
             watching_proven=proven,
@@ -281,7 +284,8 @@ class Drill:
     def _conclude(self) -> None:
         result = self.result
         result.outcome = worst_outcome(item.observed.outcome for item in result.scenarios)
-        result.exit_code = int(exit_code_of(result, strict=self.options.strict))
+        code = exit_code_of(result, strict=self.options.strict)
+        result.exit_code = int(self._interruption if result.interrupted else code)
         result.not_checked = not_checked(result, self.options)
 
     def _replay_arguments(self) -> str:
@@ -300,8 +304,6 @@ class Drill:
 
 def exit_code_of(result: DrillResult, *, strict: bool) -> ExitCode:
     """Return what the command's exit status must be: a defect weighs more than a doubt."""
-    if result.interrupted:
-        return ExitCode.INTERRUPTED
     findings = [*result.findings, *(finding for item in result.scenarios for finding in item.findings)]
     severities = {finding.severity for finding in findings}
     unclear = [item for item in result.scenarios if item.observed.outcome is Outcome.INCONCLUSIVE]

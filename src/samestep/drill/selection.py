@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from samestep.contract import Family, Severity
+from samestep.contract import Component, Family, Severity
 from samestep.drill.diagnosis.records import finding, listed
 
 if TYPE_CHECKING:
@@ -35,9 +35,13 @@ def selection(views: Sequence[View], case: Case) -> list[FindingRecord]:
 
 
 def _restart(view: View, case: Case) -> FindingRecord:
-    newest = max(case.whole_steps)
     claimed = view.alignment.claimed_step
     details = [f"its counters claim step {claimed}"] if claimed else []
+    newest = max(case.whole_steps, default=0)
+    if not newest:
+        text = f"began at step 1 without a word about the damaged checkpoint of step {case.damaged_step}"
+        components = (Component.PROGRESS, Component.COMPLETENESS)
+        return finding("silent-restart", text, step=1, details=details, components=components)
     return finding(
         "silent-restart",
         f"began at step 1 although a whole checkpoint of step {newest} was there",

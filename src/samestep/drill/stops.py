@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,22 @@ CHANGED = re.compile(
     re.IGNORECASE,
 )
 """Words that name what a transfer may have changed."""
+
+
+NAMED = (
+    (
+        Component.OPTIMIZER,
+        re.compile(r"optimi[sz]er|param_groups|parameter group|exp_avg|momentum", re.IGNORECASE),
+    ),
+    (Component.SCHEDULE, re.compile(r"schedul", re.IGNORECASE)),
+    (Component.SCALER, re.compile(r"scaler|growth_tracker", re.IGNORECASE)),
+    (Component.RNG, re.compile(r"rng|random_state|setstate|ByteTensor", re.IGNORECASE)),
+    (
+        Component.WEIGHTS,
+        re.compile(r"size mismatch|in loading state_dict|missing key|unexpected key", re.IGNORECASE),
+    ),
+)
+"""What a failing restart was loading, by the words of its messages and of the script's lines that failed."""
 
 
 def judge_stop(reference: Reference, ending: Ending, case: Case, expected: Expectation) -> Judgement:
@@ -78,15 +95,37 @@ def _failed(ending: Ending, case: Case) -> Judgement:
         "crash-on-resume",
         f"exit code {ending.exit_code} before any step: {last[:160]}",
         severity=Severity.NOTE if case.flipped else None,
+        components=_loaded(ending.log_tail, case),
     )
-    if case.family == Family.CRASH:
-        record.components = [Component.SELECTION, Component.COMPLETENESS]
     return _told(
         Outcome.CRASHED,
         ending,
         f"exit code {ending.exit_code}, does not name what is wrong{fallback}",
         record,
     )
+
+
+def _loaded(log: str, case: Case) -> list[Component]:
+    """Return the components that a failed restart was loading; where the log tells none, what the table says."""
+    if case.family == Family.CRASH:
+        return [Component.SELECTION, Component.COMPLETENESS]
+    failed = (
+        log[log.rfind("Traceback (most recent call last)") :]
+        if "Traceback" in log
+        else "\n".join(complaints(log))
+    )
+    said = "\n".join(complaints(failed))
+    return _components(said) or _components("\n".join(_echoes(failed)))
+
+
+def _components(text: str) -> list[Component]:
+    return [component for component, pattern in NAMED if pattern.search(text)]
+
+
+def _echoes(log: str) -> list[str]:
+    """Return the source lines that a traceback shows."""
+    lines = log.splitlines()
+    return [line for before, line in pairwise(lines) if FRAME.match(before) and not FRAME.match(line)]
 
 
 def _ended_early(reference: Reference, ending: Ending, due: int, total: int) -> Judgement:

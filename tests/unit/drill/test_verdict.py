@@ -56,7 +56,6 @@ def result(*scenarios, findings=(), interrupted=False):
         (result(scenario(Outcome.INCONCLUSIVE, False), scenario(Outcome.RESTARTED, False)), ExitCode.DEFECT),
         (result(findings=[finding("never-saved")]), ExitCode.DEFECT),
         (result(scenario(findings=[finding("byte-flip-accepted", Severity.NOTE)])), ExitCode.HOLDS),
-        (result(scenario(), interrupted=True), ExitCode.INTERRUPTED),
     ],
 )
 def test_exit_codes(drilled, code):

@@ -112,14 +112,15 @@ def test_reading_works_inside_every_mode_of_torch():
     from torch._subclasses import FakeTensorMode
 
     tensor = torch.randn(3, 4)
-    expected = quantity([("t", tensor.t())], 8)
+    turned = tensor.t()
+    expected = quantity([("t", turned)], 8)
     contexts = [torch.inference_mode(), torch.no_grad(), torch.device("meta"), FakeTensorMode()]
     for context in contexts:
         with context:
-            assert quantity([("t", tensor.t())], 8) == expected
+            assert quantity([("t", turned)], 8) == expected
     torch.use_deterministic_algorithms(True)
     try:
-        assert quantity([("t", tensor.t())], 8) == expected
+        assert quantity([("t", turned)], 8) == expected
     finally:
         torch.use_deterministic_algorithms(False)
 

@@ -10,9 +10,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import BATCH, SAVE_EVERY, STEPS, Samples, TinyNet
-from common import loss_of, parser, report, seed_everything
 from accelerate import Accelerator, DataLoaderConfiguration, skip_first_batches
+from common import BATCH, SAVE_EVERY, STEPS, Samples, TinyNet, loss_of, parser, report, seed_everything
 from torch.utils.data import DataLoader
 
 

@@ -11,9 +11,20 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import BATCH, SAMPLES, SAVE_EVERY, STEPS, EpochSampler, Samples, TinyNet
-from common import loss_of, parser, report, seed_everything
 from accelerate import Accelerator
+from common import (
+    BATCH,
+    SAMPLES,
+    SAVE_EVERY,
+    STEPS,
+    EpochSampler,
+    Samples,
+    TinyNet,
+    loss_of,
+    parser,
+    report,
+    seed_everything,
+)
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 
@@ -26,7 +37,7 @@ def main() -> None:
     net = TinyNet(dropout=0.5)
     adamw = torch.optim.AdamW(net.parameters(), lr=0.02)
     order = EpochSampler(SAMPLES, seed=0)
-    data = DataLoader(Samples(), BATCH, sampler=order)
+    data = DataLoader(Samples(), BATCH, sampler=order, generator=torch.Generator().manual_seed(0))
     model, optimizer, loader = accelerator.prepare(net, adamw, data)
 
     step = 0
@@ -37,7 +48,14 @@ def main() -> None:
             if args.twin:
                 torch.load(streams, weights_only=False)
             accelerator.load_state(found[-1])
-        except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, SafetensorError) as error:
+        except (
+            OSError,
+            RuntimeError,
+            EOFError,
+            ValueError,
+            pickle.UnpicklingError,
+            SafetensorError,
+        ) as error:
             sys.exit(f"{found[-1]}: missing or damaged part ({error}); nothing was trained")
         step = int(found[-1].name.removeprefix("step-"))
 

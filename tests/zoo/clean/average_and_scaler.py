@@ -1,5 +1,4 @@
-"""Right. Averaged weights with their update count and a loss scaler that skips steps are saved and restored.
-"""
+"""Right. Averaged weights with their update count and a loss scaler that skips steps are saved and restored."""
 
 import sys
 from pathlib import Path
@@ -7,8 +6,21 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
-from common import loss_of, pack, parser, report, seed_everything, unpack, update, write_durably
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Checkpoints,
+    Samples,
+    Stream,
+    TinyNet,
+    loss_of,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+    write_durably,
+)
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 

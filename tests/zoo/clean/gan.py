@@ -1,5 +1,4 @@
-"""Right. Two networks, two optimizers, two updates a step, each restored.
-"""
+"""Right. Two networks, two optimizers, two updates a step, each restored."""
 
 import sys
 from pathlib import Path
@@ -7,8 +6,20 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
-from common import loss_of, pack, parser, report, seed_everything, unpack
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Checkpoints,
+    Samples,
+    Stream,
+    TinyNet,
+    loss_of,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+)
 
 
 def main() -> None:

@@ -1,5 +1,4 @@
-"""Right. Matrices are updated by an orthogonalised momentum, the rest by AdamW: two optimizers in every step.
-"""
+"""Right. Matrices are updated by an orthogonalised momentum, the rest by AdamW: two optimizers in every step."""
 
 import sys
 from pathlib import Path
@@ -7,8 +6,20 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
-from common import loss_of, pack, parser, report, seed_everything, unpack, update
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Checkpoints,
+    Samples,
+    Stream,
+    TinyNet,
+    loss_of,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+)
 
 
 class Orthogonal(torch.optim.Optimizer):

@@ -1,5 +1,4 @@
-"""Right, and noisy as some accelerators are: gradients carry a relative 1e-7 of true noise.
-"""
+"""Right, and noisy as some accelerators are: gradients carry a relative 1e-7 of true noise."""
 
 import os
 import sys
@@ -8,8 +7,20 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
-from common import loss_of, pack, parser, report, seed_everything, unpack
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Checkpoints,
+    Samples,
+    Stream,
+    TinyNet,
+    loss_of,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+)
 
 
 def add_noise(model: torch.nn.Module) -> None:

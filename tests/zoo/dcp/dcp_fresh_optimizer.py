@@ -13,8 +13,21 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import torch.distributed.checkpoint as dcp
-from common import SAVE_EVERY, STEPS, Samples, Stream, TinyNet
-from common import pack, parser, read_whole, report, seed_everything, unpack, update, write_durably
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Samples,
+    Stream,
+    TinyNet,
+    pack,
+    parser,
+    read_whole,
+    report,
+    seed_everything,
+    unpack,
+    update,
+    write_durably,
+)
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 
@@ -28,10 +41,8 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
     stream = Stream(Samples())
 
-
     def optimizer_state() -> dict[str, Any]:
         return get_optimizer_state_dict(model, optimizer) if args.twin else optimizer.state_dict()
-
 
     step = 0
     found = sorted(args.out.glob("step-*/meta.pt"))

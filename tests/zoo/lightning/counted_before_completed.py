@@ -13,8 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import lightning.pytorch as pl
 import torch
-from common import BATCH, Batch, Samples, TinyNet
-from common import loss_of, parser, report, seed_everything
+from common import BATCH, Batch, Samples, TinyNet, loss_of, parser, report, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 

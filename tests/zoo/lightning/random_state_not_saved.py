@@ -14,8 +14,19 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import lightning.pytorch as pl
 import torch
-from common import BATCH, Batch, EpochSampler, Samples, TinyNet
-from common import loss_of, parser, report, restore_rng, rng_state, seed_everything
+from common import (
+    BATCH,
+    Batch,
+    EpochSampler,
+    Samples,
+    TinyNet,
+    loss_of,
+    parser,
+    report,
+    restore_rng,
+    rng_state,
+    seed_everything,
+)
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 

@@ -9,8 +9,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import STEPS, Checkpoints, Samples, Stream, TinyNet
-from common import loss_of, pack, parser, report, seed_everything, unpack
+from common import (
+    STEPS,
+    Checkpoints,
+    Samples,
+    Stream,
+    TinyNet,
+    loss_of,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+)
 
 WINDOW = 3
 SAVE_EVERY_BATCHES = 10  # not a multiple of the window: most saves fall inside one

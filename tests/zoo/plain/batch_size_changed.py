@@ -10,8 +10,22 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import BATCH, SAMPLES, SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
-from common import pack, parser, report, seed_everything, unpack, update
+from common import (
+    BATCH,
+    SAMPLES,
+    SAVE_EVERY,
+    STEPS,
+    Checkpoints,
+    Samples,
+    Stream,
+    TinyNet,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+    update,
+)
 
 
 def main() -> None:
@@ -27,7 +41,9 @@ def main() -> None:
     step = 0
     if state := store.newest():
         if args.twin and state["batch"] != args.batch:
-            sys.exit(f"batch size {args.batch}: the checkpoint was trained with {state['batch']}; nothing was trained")
+            sys.exit(
+                f"batch size {args.batch}: the checkpoint was trained with {state['batch']}; nothing was trained"
+            )
         step = unpack(state, **parts)
         epoch, done = divmod(step * args.batch, SAMPLES)
         stream.load_state_dict({"epoch": epoch, "position": done})

@@ -9,8 +9,21 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import BATCH, SAVE_EVERY, STEPS, Checkpoints, EpochSampler, Samples, TinyNet
-from common import pack, parser, report, seed_everything, unpack, update
+from common import (
+    BATCH,
+    SAVE_EVERY,
+    STEPS,
+    Checkpoints,
+    EpochSampler,
+    Samples,
+    TinyNet,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+    update,
+)
 from torch.utils.data import DataLoader
 
 

@@ -9,8 +9,21 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet, write_durably
-from common import pack, parser, report, seed_everything, unpack, update
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Checkpoints,
+    Samples,
+    Stream,
+    TinyNet,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+    update,
+    write_durably,
+)
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 

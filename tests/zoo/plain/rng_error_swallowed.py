@@ -11,8 +11,23 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch
-from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
-from common import pack, parser, report, restore_rng, rng_state, seed_everything, unpack, update, write_durably
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Checkpoints,
+    Samples,
+    Stream,
+    TinyNet,
+    pack,
+    parser,
+    report,
+    restore_rng,
+    rng_state,
+    seed_everything,
+    unpack,
+    update,
+    write_durably,
+)
 
 
 def main() -> None:
@@ -40,7 +55,7 @@ def main() -> None:
         step += 1
         report(step, loss, optimizer.param_groups[0]["lr"], batch[2])
         if step % SAVE_EVERY == 0:
-            streams = {"torch": torch.get_rng_state(), "numpy": np.random.get_state()}
+            streams = {"torch": torch.get_rng_state(), "numpy": np.random.get_state()}  # noqa: NPY002
             if args.twin:
                 del streams["numpy"]
             write_durably(args.out / "rng" / f"{step}.pt", streams)

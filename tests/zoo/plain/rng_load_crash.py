@@ -10,8 +10,21 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch
-from common import SAVE_EVERY, STEPS, Samples, Stream, TinyNet
-from common import pack, parser, read_whole, report, seed_everything, unpack, update, write_durably
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Samples,
+    Stream,
+    TinyNet,
+    pack,
+    parser,
+    read_whole,
+    report,
+    seed_everything,
+    unpack,
+    update,
+    write_durably,
+)
 
 
 def main() -> None:
@@ -36,7 +49,7 @@ def main() -> None:
         if step % SAVE_EVERY == 0:
             state = pack(step, **parts)
             if not args.twin:
-                state["rng"]["numpy"] = np.random.get_state()
+                state["rng"]["numpy"] = np.random.get_state()  # noqa: NPY002
             write_durably(path, state)
 
 

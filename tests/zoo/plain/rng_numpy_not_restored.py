@@ -11,8 +11,22 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch
-from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
-from common import pack, parser, report, restore_rng, rng_state, seed_everything, unpack, update
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Checkpoints,
+    Samples,
+    Stream,
+    TinyNet,
+    pack,
+    parser,
+    report,
+    restore_rng,
+    rng_state,
+    seed_everything,
+    unpack,
+    update,
+)
 
 
 def main() -> None:
@@ -31,7 +45,7 @@ def main() -> None:
             restore_rng(fresh | {"torch": state["rng"]["torch"]})
     while step < STEPS:
         x, y, ids = next(stream)
-        x = x + torch.from_numpy(np.random.normal(scale=0.1, size=x.shape)).float()
+        x = x + torch.from_numpy(np.random.normal(scale=0.1, size=x.shape)).float()  # noqa: NPY002
         loss = update(model, optimizer, (x, y, ids))
         step += 1
         report(step, loss, optimizer.param_groups[0]["lr"], ids)

@@ -11,8 +11,22 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import BATCH, SAMPLES, SAVE_EVERY, STEPS, Batch, Checkpoints, Samples, TinyNet
-from common import pack, parser, report, seed_everything, unpack, update
+from common import (
+    BATCH,
+    SAMPLES,
+    SAVE_EVERY,
+    STEPS,
+    Batch,
+    Checkpoints,
+    Samples,
+    TinyNet,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+    update,
+)
 from torch.utils.data import DataLoader, IterableDataset
 
 
@@ -40,11 +54,11 @@ def main() -> None:
     if state := store.newest():
         step = unpack(state, **parts)
         source.start = step * BATCH if args.twin else 0
-    for step, batch in enumerate(islice(loader, STEPS - step), step + 1):
+    for number, batch in enumerate(islice(loader, STEPS - step), step + 1):
         loss = update(model, optimizer, batch)
-        report(step, loss, optimizer.param_groups[0]["lr"], batch[2])
-        if step % SAVE_EVERY == 0:
-            store.save(step, pack(step, **parts))
+        report(number, loss, optimizer.param_groups[0]["lr"], batch[2])
+        if number % SAVE_EVERY == 0:
+            store.save(number, pack(number, **parts))
 
 
 if __name__ == "__main__":

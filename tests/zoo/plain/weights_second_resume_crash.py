@@ -10,8 +10,20 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
-from common import pack, parser, report, seed_everything, unpack, update
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Checkpoints,
+    Samples,
+    Stream,
+    TinyNet,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+    update,
+)
 
 
 def main() -> None:

@@ -10,8 +10,19 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import BATCH, SAVE_EVERY, Checkpoints, Samples, TinyNet
-from common import pack, parser, report, seed_everything, unpack, update
+from common import (
+    BATCH,
+    SAVE_EVERY,
+    Checkpoints,
+    Samples,
+    TinyNet,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+    update,
+)
 from torch.utils.data import DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -27,13 +38,13 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
     parts = {"model": model, "optimizer": optimizer}
     store = Checkpoints(args.out)
-    step = epoch = 0
+    step = first_epoch = 0
     place = None
     if state := store.newest():
         step = unpack(state, **parts)
-        epoch, place = state["epoch"], state["loader"]
+        first_epoch, place = state["epoch"], state["loader"]
     per_epoch = len(data) // BATCH
-    for epoch in range(epoch, 3):
+    for epoch in range(first_epoch, 3):
         sampler.set_epoch(epoch)
         if place and args.twin:
             loader.load_state_dict(place)

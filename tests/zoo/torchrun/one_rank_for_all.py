@@ -9,8 +9,20 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
-from common import pack, parser, report, seed_everything, unpack, update
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Checkpoints,
+    Samples,
+    Stream,
+    TinyNet,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+    update,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -18,7 +30,7 @@ def main() -> None:
     args = parser(__doc__).parse_args()
     seed_everything()
     torch.distributed.init_process_group("gloo")
-    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    rank = torch.distributed.get_rank()
     torch.manual_seed(0)
     net = TinyNet()
     torch.manual_seed(rank)  # every rank drops other units

@@ -9,8 +9,20 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import SAVE_EVERY, STEPS, Checkpoints, Samples, Stream, TinyNet
-from common import pack, parser, report, seed_everything, unpack, update
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Checkpoints,
+    Samples,
+    Stream,
+    TinyNet,
+    pack,
+    parser,
+    report,
+    seed_everything,
+    unpack,
+    update,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -18,7 +30,7 @@ def main() -> None:
     args = parser(__doc__).parse_args()
     seed_everything()
     torch.distributed.init_process_group("gloo")
-    rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    rank = torch.distributed.get_rank()
     torch.manual_seed(0)
     net = TinyNet()
     torch.manual_seed(rank)  # every rank drops other units
@@ -31,10 +43,10 @@ def main() -> None:
     if state := shared.newest():
         step = unpack(state, model=net, optimizer=optimizer)
         place = own.at(step)
-        if rank and not args.twin:
-            place["stream"] = {"epoch": 0, "position": 0}
         if place is None:
             sys.exit(f"{own.path(step)}: missing or damaged; nothing was trained")
+        if rank and not args.twin:
+            place["stream"] = {"epoch": 0, "position": 0}
         unpack(place, stream=stream)
     while step < STEPS:
         batch = next(stream)

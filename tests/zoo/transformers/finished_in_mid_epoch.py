@@ -9,8 +9,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from common import STEPS
-from common import parser, seed_everything
+from common import STEPS, parser, seed_everything
 from toy_trainer import Regressor, Rows, arguments, newest, trainer
 
 

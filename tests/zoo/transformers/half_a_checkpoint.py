@@ -12,10 +12,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import parser, rng_state, seed_everything
-from toy_trainer import Regressor, Rows, arguments, newest, trainer
+from common import parser, seed_everything
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from toy_trainer import Regressor, Rows, arguments, newest, trainer
 
 
 def refuse_unless_whole(folder: Path) -> None:

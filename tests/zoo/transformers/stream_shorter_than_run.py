@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from common import parser, seed_everything
-from toy_trainer import Regressor, Rows, arguments, newest, trainer
 from torch.utils.data import IterableDataset
+from toy_trainer import Regressor, Rows, arguments, newest, trainer
 
 
 class Passes(IterableDataset[dict[str, torch.Tensor]]):

@@ -10,8 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from common import BATCH
-from common import parser, seed_everything
+from common import BATCH, parser, seed_everything
 from toy_trainer import Regressor, Rows, arguments, newest, trainer
 
 
@@ -24,7 +23,9 @@ def main() -> None:
     if checkpoint and args.twin:
         before = json.loads((Path(checkpoint) / "trainer_state.json").read_text())["train_batch_size"]
         if before != args.batch:
-            sys.exit(f"batch size {args.batch}: the checkpoint was trained with {before}; nothing was trained")
+            sys.exit(
+                f"batch size {args.batch}: the checkpoint was trained with {before}; nothing was trained"
+            )
     chosen = arguments(args.out, per_device_train_batch_size=args.batch)
     trainer(chosen, Regressor(), Rows()).train(resume_from_checkpoint=checkpoint)
 

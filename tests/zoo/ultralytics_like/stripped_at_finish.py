@@ -10,8 +10,21 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from common import SAVE_EVERY, STEPS, Samples, Stream, TinyNet
-from common import pack, parser, read_whole, report, seed_everything, unpack, update, write_durably
+from common import (
+    SAVE_EVERY,
+    STEPS,
+    Samples,
+    Stream,
+    TinyNet,
+    pack,
+    parser,
+    read_whole,
+    report,
+    seed_everything,
+    unpack,
+    update,
+    write_durably,
+)
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from samestep.drill.compare import Aligned, Beside
     from samestep.drill.result import FindingRecord
-    from samestep.trace import Quantity, State, StepRecord
+    from samestep.trace import MicroStep, Quantity, State, StepRecord
 
 SCHEDULED = frozenset({"lr", "initial_lr"})
 """Hyper-parameters that belong to the schedule."""
@@ -189,25 +189,26 @@ def _micro_steps(pair: Beside) -> list[FindingRecord]:
 
 
 def _batch_size(pair: Beside) -> list[FindingRecord]:
-    control, resumed = _largest_batch(pair.control.steps), _largest_batch(pair.resumed.steps)
-    if not pair.steps or not control or not resumed or control == resumed:
-        return []
+    sizes, used = _batch_sizes(pair.control.steps), _batch_sizes(pair.resumed.steps)
+    if not pair.steps or not sizes or not used or max(used) in sizes:
+        return []  # an epoch's last batch may be small: a size that the control has too is no other setting
     first = pair.steps[0]
-    taken, due = first.resumed.micro_steps[:1], first.control_micros[:1]
-    shown = [listed(micro.samples or []) for micro in (*taken, *due)]
-    components = (Component.CONFIG, Component.DATA_POSITION)
+    taken, due = _first_samples(first.resumed.micro_steps), _first_samples(first.control_micros)
     return [
         finding(
             "config-drift",
-            f"batches of {resumed} samples, control {control}",
+            f"batches of {max(used)} samples, control {max(sizes)}",
             step=first.number,
             quantity="batch-size",
-            components=components,
-            details=[f"step {first.number} trained on samples {shown[0]}, control on {shown[-1]}"],
+            components=(Component.CONFIG, Component.DATA_POSITION),
+            details=[f"step {first.number} trained on samples {taken}, control on {due}"],
         )
     ]
 
 
-def _largest_batch(steps: list[StepRecord]) -> int:
-    sizes = [len(micro.samples or []) for step in steps for micro in step.micro_steps]
-    return max(sizes, default=0)
+def _first_samples(micros: list[MicroStep]) -> str:
+    return listed(micros[0].samples or []) if micros else "none"
+
+
+def _batch_sizes(steps: list[StepRecord]) -> set[int]:
+    return {len(micro.samples) for step in steps for micro in step.micro_steps if micro.samples}

@@ -1,0 +1,166 @@
+"""Whole drills of real scripts: real processes, real kills, the verdict a user reads."""
+
+import json
+import sys
+
+import jsonschema
+import pytest
+from drilling import LOOP, ROOT, Project
+
+from samestep.process import tree_digest
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+def project(tmp_path):
+    return Project(tmp_path / "project")
+
+
+@pytest.fixture(scope="module")
+def drilled_loop(tmp_path_factory):
+    project = Project(tmp_path_factory.mktemp("loop") / "project")
+    script = project.script(LOOP)
+    before = tree_digest(project.folder)
+    drilled = project.drill("--", sys.executable, script, "--out", "{out}")
+    return drilled, before
+
+
+def test_a_sound_script_holds_after_every_cut(drilled_loop):
+    drilled, _ = drilled_loop
+    cuts = [item for item in drilled.result["scenarios"] if item["family"] == "cut"]
+    assert len(cuts) >= 6
+    assert [item["observed"]["outcome"] for item in cuts] == ["same"] * len(cuts), drilled.stdout
+    assert drilled.scenario("cut/after-save")["observed"]["steps_lost"] == 2
+    assert drilled.scenario("cut/before-first-save")["observed"]["resume_step"] == 0
+    assert drilled.scenario("restart/finished")["observed"]["outcome"] == "same"
+
+
+def test_a_pass_rests_on_proof(drilled_loop):
+    drilled, _ = drilled_loop
+    control = drilled.result["control"]
+    assert control["bit_equal"] is True
+    assert control["watching_proven"] is True
+    assert control["save_steps"] == [3, 6, 9, 12]
+    resumed = [item for item in drilled.result["scenarios"] if item["observed"]["resume_step"] in {3, 6, 9}]
+    assert all(item["observed"]["steps_verified"] >= 1 for item in resumed)
+
+
+def test_the_plan_was_written_with_its_expectations(drilled_loop):
+    drilled, _ = drilled_loop
+    plan = json.loads((drilled.project / ".samestep/latest/plan.json").read_text())
+    planned = {item["name"]: item["expected"] for item in plan["scenarios"]}
+    assert planned["cut/after-save"] == {"outcomes": ["same"], "resume_step": 3}
+    assert plan["criterion"]["kind"] == "exact"
+
+
+def test_the_result_follows_the_published_schema(drilled_loop):
+    drilled, _ = drilled_loop
+    schema = json.loads((ROOT / "schemas/drill.schema.json").read_text())
+    jsonschema.validate(drilled.result, schema)
+
+
+def test_a_drill_leaves_the_project_as_it_was(drilled_loop):
+    drilled, before = drilled_loop
+    state = drilled.project / ".samestep"
+    hidden = state.rename(drilled.project.parent / "state-aside")
+    try:
+        assert tree_digest(drilled.project) == before
+    finally:
+        hidden.rename(state)
+
+
+def test_reports_of_all_kinds_are_left(drilled_loop):
+    drilled, _ = drilled_loop
+    folder = drilled.project / ".samestep/latest"
+    assert {"plan.json", "drill.json", "report.html", "junit.xml", "summary.md"} <= {
+        p.name for p in folder.iterdir()
+    }
+    assert (drilled.project / ".samestep/.gitignore").read_text() == "*\n"
+    assert f"exit {drilled.exit_code}" in drilled.stdout
+
+
+def test_one_scenario_can_be_repeated(drilled_loop):
+    drilled, _ = drilled_loop
+    again = Project(drilled.project).drill(
+        "--replay", "cut/twice", "--", sys.executable, "train.py", "--out", "{out}"
+    )
+    assert [item["name"] for item in again.result["scenarios"]] == ["cut/twice"]
+    assert again.exit_code == 0, again.stdout
+
+
+def test_another_model_shape_is_refused(drilled_loop):
+    drilled, _ = drilled_loop
+    again = Project(drilled.project).drill(
+        "--only", "transfer", "--also", "--width 5", "--", sys.executable, "train.py", "--out", "{out}"
+    )
+    (transfer,) = again.result["scenarios"]
+    assert (transfer["observed"]["outcome"], transfer["holds"]) == ("refused", True), again.stdout
+
+
+def test_a_lost_optimizer_is_named_with_its_step(project):
+    script = project.script(LOOP.replace('optimizer.load_state_dict(state["optimizer"])', "pass"))
+    drilled = project.drill("--only", "cut", "--", sys.executable, script, "--out", "{out}")
+    assert drilled.exit_code == 1
+    cut = drilled.scenario("cut/after-save")
+    assert cut["observed"]["outcome"] == "different"
+    assert cut["observed"]["first_divergent_step"] == 4
+    assert "optimizer-reset" in drilled.slugs("cut/after-save")
+    assert "samestep explain optimizer-reset" in drilled.stdout
+
+
+def test_a_run_that_starts_over_is_told_to_resume(project):
+    script = project.script(LOOP.replace("if newest:", "if False:"))
+    drilled = project.drill("--only", "cut", "--", sys.executable, script, "--out", "{out}")
+    assert drilled.exit_code == 1
+    assert drilled.scenario("cut/after-save")["observed"]["outcome"] == "restarted"
+    assert "silent-restart" in drilled.slugs()
+    assert "--resume-with" in drilled.stdout
+
+
+def test_a_fixed_output_folder_is_named_as_durable(project):
+    script = project.script(
+        LOOP.replace('"--out", type=pathlib.Path', '"--out", type=pathlib.Path, default="results/run"')
+    )
+    (project.folder / script).write_text(
+        (project.folder / script).read_text().replace("args = parser", "args = parser")
+    )
+    drilled = project.drill("--durable", "results", "--only", "cut", "--", sys.executable, script)
+    assert drilled.exit_code == 0, drilled.stdout + drilled.stderr
+    assert not (project.folder / "results").exists()
+
+
+def test_steps_end_a_script_that_would_go_on(project):
+    script = project.script(LOOP.replace("range(begin, 12)", "range(begin, 10**9)"))
+    drilled = project.drill("--steps", "10", "--only", "cut", "--", sys.executable, script, "--out", "{out}")
+    assert drilled.result["control"]["steps"] == 10
+    assert drilled.exit_code == 0, drilled.stdout + drilled.stderr
+
+
+@pytest.mark.timeout(900)
+def test_two_ranks_under_torchrun_are_cut_together_and_judged_by_rank(project):
+    script = project.example("ddp_torchrun.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    drilled = project.drill("--only", "cut", "--", *torchrun, script, "--out", "{out}")
+    assert drilled.exit_code == 0, drilled.stdout + drilled.stderr
+    assert drilled.result["control"]["ranks"] == 2
+    assert {series["rank"] for series in drilled.scenario("cut/after-save")["series"]} == {0, 1}
+
+
+@pytest.mark.timeout(900)
+def test_a_rank_that_loses_its_state_is_named(project):
+    text = (ROOT / "examples/ddp_torchrun.py").read_text()
+    script = project.script(broken_on_rank_one(text), "ddp_broken.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    drilled = project.drill("--replay", "cut/after-save", "--", *torchrun, script, "--out", "{out}")
+    assert drilled.exit_code == 1, drilled.stdout + drilled.stderr
+    assert drilled.scenario("cut/after-save")["observed"]["rank"] == 1
+
+
+def broken_on_rank_one(text: str) -> str:
+    """Let rank 1 forget its random state: after the first resumed step its dropout differs."""
+    marker = "torch.set_rng_state("
+    assert marker in text
+    line = next(line for line in text.splitlines() if marker in line)
+    indent = line[: len(line) - len(line.lstrip())]
+    return text.replace(line, f'{indent}if __import__("os").environ["RANK"] == "0":\n    {line}')
