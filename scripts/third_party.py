@@ -1,8 +1,8 @@
 """Drill training scripts that other projects wrote, unmodified.
 
-Each case copies a script out of an installed package or of a public repository found under ``--sources``, writes tiny
-inputs beside it, and runs ``samestep drill`` there. Nothing of the scripts is kept in this repository; the verdicts that were
-worked out by hand before the first drill are in ``docs/zoo.md``.
+Each case takes a script out of an installed package or of a public repository found under ``--sources``, writes tiny
+inputs beside it, and runs ``samestep drill`` there. Nothing of the scripts is kept in this repository; the verdicts
+that were worked out by hand before the first drill are in ``docs/zoo.md``.
 
     python scripts/third_party.py --sources ~/src                 # every case whose script is found
     python scripts/third_party.py --only litgpt --work /tmp/third
@@ -23,11 +23,19 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-WORDS = "the a small large model step run state save disk train loss again same other over never always point".split()
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tokenizers import Tokenizer
+
+WORDS = (
+    *("the", "a", "small", "large", "model", "step", "run", "state", "save", "disk"),
+    *("train", "loss", "again", "same", "other", "over", "never", "always", "point"),
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ def copy_files(source: Path, project: Path, *names: str) -> None:
 
 def sentences(count: int, seed: int = 0) -> list[str]:
     """Made-up sentences of twelve words from a small vocabulary."""
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311 - made-up text, no secret
     return [" ".join(draw.choices(WORDS, k=12)) for _ in range(count)]
 
 
@@ -69,7 +77,7 @@ def write_lines(path: Path, rows: Sequence[object]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def word_tokenizer(special: Sequence[str]) -> object:
+def word_tokenizer(special: Sequence[str]) -> Tokenizer:
     """A word-level tokenizer over the made-up vocabulary."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -81,14 +89,14 @@ def word_tokenizer(special: Sequence[str]) -> object:
 
 def prepare_nanogpt(project: Path, source: Path) -> None:
     """Token files of random numbers, in the layout that its data scripts write."""
-    import numpy
+    import numpy as np
 
     copy_files(source, project, "train.py", "model.py", "configurator.py")
     data = project / "data" / "tiny"
     data.mkdir(parents=True)
-    draw = numpy.random.default_rng(0)
+    draw = np.random.default_rng(0)
     for split in ("train", "val"):
-        draw.integers(0, 64, 4000, dtype=numpy.uint16).tofile(data / f"{split}.bin")
+        draw.integers(0, 64, 4000, dtype=np.uint16).tofile(data / f"{split}.bin")
     (data / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 64}))
 
 
@@ -99,8 +107,10 @@ def prepare_makemore(project: Path, source: Path) -> None:
 
 def prepare_sft(project: Path, _source: Path) -> None:
     """A two-layer Llama, its tokenizer, and a text data set."""
+    import torch
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+    torch.manual_seed(0)
     special = ("<unk>", "<s>", "</s>", "<pad>")
     names = dict(zip(("unk_token", "bos_token", "eos_token", "pad_token"), special, strict=True))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(special), **names)
@@ -138,8 +148,10 @@ class Glue(evaluate.Metric):
 
 def prepare_accelerate(project: Path, source: Path) -> None:
     """The names that the script asks the hub for, as folders of the project: model, data set and metric."""
+    import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
+    torch.manual_seed(0)
     copy_files(source, project, "examples/by_feature/checkpointing.py")
     model = project / "bert-base-cased"
     model.mkdir()
@@ -174,7 +186,9 @@ def prepare_litgpt(project: Path, _source: Path) -> None:
     tokenizer.save(str(base / "tokenizer.json"))
     names = {"tokenizer_class": "GPTNeoXTokenizer", "bos_token": "<s>", "eos_token": "</s>"}
     (base / "tokenizer_config.json").write_text(json.dumps(names))
-    config = Config(name="tiny", block_size=128, vocab_size=32, padded_vocab_size=32, n_layer=1, n_head=2, n_embd=16)
+    config = Config(
+        name="tiny", block_size=128, vocab_size=32, padded_vocab_size=32, n_layer=1, n_head=2, n_embd=16
+    )
     save_config(config, base)
     torch.manual_seed(0)
     torch.save(GPT(config).state_dict(), base / "lit_model.pth")
@@ -189,9 +203,9 @@ CASES = (
         ("numpy",),
         prepare_nanogpt,
         (
-            "python train.py --dataset=tiny --device=cpu --compile=False --dtype='float32' --eval_interval=5 --eval_iters=2 "
-            "--max_iters=20 --warmup_iters=4 --lr_decay_iters=20 --n_layer=1 --n_head=2 --n_embd=16 --block_size=16 "
-            "--batch_size=4 --gradient_accumulation_steps=2 --out_dir={out}"
+            "python train.py --dataset=tiny --device=cpu --compile=False --dtype='float32' --eval_interval=5 "
+            "--eval_iters=2 --max_iters=20 --warmup_iters=4 --lr_decay_iters=20 --n_layer=1 --n_head=2 --n_embd=16 "
+            "--block_size=16 --batch_size=4 --gradient_accumulation_steps=2 --out_dir={out}"
         ),
         ("--resume-with", "--init_from=resume"),
     ),
@@ -209,8 +223,9 @@ CASES = (
         ("trl", "datasets"),
         prepare_sft,
         (
-            "python -m trl.scripts.sft --model_name_or_path model --dataset_name data --output_dir {out} --max_steps 20 "
-            "--save_steps 5 --logging_steps 1 --per_device_train_batch_size 2 --report_to none --use_cpu true --bf16 false"
+            "python -m trl.scripts.sft --model_name_or_path model --dataset_name data --output_dir {out} "
+            "--max_steps 20 --save_steps 5 --logging_steps 1 --per_device_train_batch_size 2 --report_to none "
+            "--use_cpu true --bf16 false"
         ),
         ("--resume-with", "--resume_from_checkpoint {checkpoint}"),
     ),
@@ -265,7 +280,9 @@ def make_project(case: Case, project: Path, sources: Path | None) -> None:
 
 def drill(case: Case, project: Path, extra: Sequence[str]) -> int:
     """Run the drill in the project folder and return its exit code."""
-    environment = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+    environment = os.environ | {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    }
     arguments = ["samestep", "drill", *case.options, *extra, "--", *shlex.split(case.command)]
     print("$", shlex.join(arguments), flush=True)
     return subprocess.run(arguments, cwd=project, env=environment, check=False).returncode
@@ -273,7 +290,10 @@ def drill(case: Case, project: Path, extra: Sequence[str]) -> int:
 
 def verdict(project: Path) -> str:
     """One line about the newest result: the outcome of each family and the findings."""
-    result = json.loads((project / ".samestep" / "latest" / "drill.json").read_text())
+    path = project / ".samestep" / "latest" / "drill.json"
+    if not path.exists():
+        return "no result"
+    result = json.loads(path.read_text())
     families: dict[str, list[str]] = {}
     for scenario in result["scenarios"]:
         families.setdefault(scenario["family"], []).append(scenario["observed"]["outcome"])
@@ -284,9 +304,15 @@ def verdict(project: Path) -> str:
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line; what follows ``--`` goes to ``samestep drill``."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sources", type=Path, metavar="DIR", help="folder that holds snapshots of the public repositories")
-    parser.add_argument("--work", type=Path, default=Path("third-party"), metavar="DIR", help="where the projects are built")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--sources", type=Path, metavar="DIR", help="folder with snapshots of the public repositories"
+    )
+    parser.add_argument(
+        "--work", type=Path, default=Path("third-party"), metavar="DIR", help="where the projects are built"
+    )
     parser.add_argument("--only", nargs="*", choices=[case.name for case in CASES], help="only these cases")
     parser.add_argument("--prepare", action="store_true", help="build the projects, drill nothing")
     parser.add_argument("extra", nargs="*", metavar="-- OPTION", help="further options of samestep drill")

@@ -36,8 +36,8 @@ def batch(samples: list[int], flavour: str = "") -> str:
     return digest("batch", samples, flavour).partition(":")[2]
 
 
-def state_at(step: int, *, seed: int = 0, rate: float | None = None, shuffle: int = 0) -> State:
-    """Return the state of the made-up run with ``step`` complete steps: AdamW, a decaying rate, a scaler, an average."""
+def state_at(step: int, *, seed: int = 0) -> State:
+    """Return the state with ``step`` complete steps: AdamW, a decaying rate, a scaler, an average."""
     source = random.Random(seed)
     start = [source.uniform(-1, 1) for _ in range(8)]
     weights = [value * 0.98**step + 0.01 * step for value in start]
@@ -48,7 +48,7 @@ def state_at(step: int, *, seed: int = 0, rate: float | None = None, shuffle: in
         schedules=[{"type": "LambdaLR", "last_epoch": step, "_step_count": step + 1}],
         scalers=[{"scale": 65536.0 / 2 ** (step // 5), "growth_tracker": step % 5}],
         averages=[Average("average", content([value * 0.99**step + 0.004 * step for value in start]), step)],
-        groups=[[{"lr": rate_at(step) if rate is None else rate, "weight_decay": 0.01}]],
+        groups=[[{"lr": rate_at(step), "weight_decay": 0.01}]],
         rng={"python": digest("python"), "torch": digest("torch", step, seed), "numpy": digest("numpy")},
     )
     if step:
@@ -119,8 +119,7 @@ def blur(trace: Trace, size: float, seed: int) -> Trace:
     source = random.Random(seed)
     made = copy.deepcopy(trace)
     for step in made.steps:
-        for state in (step.before,):
-            _blur_state(state, size, source)
+        _blur_state(step.before, size, source)
         step.weights_after = _blurred(step.weights_after, size, source)
         for micro in step.micro_steps:
             micro.loss = micro.loss and micro.loss * (1 + source.gauss(0, size))

@@ -158,6 +158,7 @@ def test_an_interrupted_drill_ends_its_children_and_keeps_what_it_has(project, s
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
     (kept,) = project.folder.glob(".samestep/runs/*/drill.json")
     assert '"interrupted": true' in kept.read_text()
+    assert (project.folder / ".samestep/latest/report.html").exists()
 
 
 def wait_until(condition, process, seconds=300):

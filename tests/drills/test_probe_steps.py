@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 HEAD = """
@@ -41,7 +43,7 @@ for epoch in range(2):
     assert [step.index for step in trace.steps] == [1, 2, 3, 4, 5, 6]
     assert trace.end is not None
     assert (trace.end.reason, trace.end.steps) == ("exit", 6)
-    for earlier, later in zip(trace.steps, trace.steps[1:]):
+    for earlier, later in itertools.pairwise(trace.steps):
         assert earlier.weights_after == later.before.weights
         assert earlier.before.weights.digest != earlier.weights_after.digest
         assert earlier.before.buffers.digest != later.before.buffers.digest
@@ -52,7 +54,7 @@ for epoch in range(2):
     assert [step.before.groups[0][0]["lr"] for step in trace.steps] == pytest.approx([0.1, 0.1, 0.01, 0.01, 1e-3, 1e-3])
     assert [step.before.schedules[0]["last_epoch"] for step in trace.steps] == [0, 1, 2, 3, 4, 5]
     assert next(iter(trace.steps[0].before.groups[0][0])) == "lr"
-    assert sorted(sum((step.micro_steps[0].samples for step in trace.steps[:3]), [])) == list(range(12))
+    assert sorted(sample for step in trace.steps[:3] for sample in step.micro_steps[0].samples) == list(range(12))
     assert len({step.micro_steps[0].inputs for step in trace.steps}) == 6
     assert all(step.micro_steps[0].loss > 0 for step in trace.steps)
     assert trace.end.state.weights == trace.steps[-1].weights_after
@@ -167,7 +169,7 @@ for step in range(3):
     assert [len(step.updates) for step in steps] == [1, 1, 1]
     assert all(len(step.micro_steps) > 1 for step in steps)
     assert "0/old_dirs" in steps[1].before.optimizer
-    assert all(earlier.weights_after == later.before.weights for earlier, later in zip(steps, steps[1:]))
+    assert all(earlier.weights_after == later.before.weights for earlier, later in itertools.pairwise(steps))
 
 
 def test_a_scaler_that_skips_on_overflow_still_ends_the_step(watch):
@@ -238,7 +240,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(4):
     try: model(None, True)
     except ValueError: pass
-    model(torch.randn(2, 3, requires_grad=True), step % 2 == 0).sum().backward(); optimizer.step(); optimizer.zero_grad()
+    model(torch.randn(2, 3, requires_grad=True), step % 2 == 0).sum().backward()
+    optimizer.step(); optimizer.zero_grad()
     with torch.inference_mode():
         model.a(torch.randn(2, 3))
 """

@@ -6,8 +6,8 @@ import copy
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_traces import batch, blur, content, control, digest, resumed, samples_at, spoil_results, state_at
 
+from made_traces import batch, blur, content, control, digest, resumed, samples_at, spoil_results, state_at
 from samestep.contract import FINDINGS, Outcome, Severity
 from samestep.drill import criterion as criteria
 from samestep.drill.judge import judge
@@ -281,7 +281,7 @@ ENDINGS = st.builds(
     expected=st.none() | st.integers(0, 5),
 )
 def test_judging_never_fails_and_never_calls_an_unproven_run_the_same(
-    controls, followers, traces, case, ending, expected
+    *, controls, followers, traces, case, ending, expected
 ):
     reference = Reference(controls, epoch_ends=[2], followers=followers)
     criterion = criteria.derive(controls, followers)

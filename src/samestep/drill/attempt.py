@@ -74,13 +74,23 @@ class NoticeRecord:
 
 @dataclass(frozen=True)
 class AttemptRecord:
-    """What became of an attempt."""
+    """What became of an attempt.
+
+    Attributes:
+        name: as planned.
+        traces: one per rank.
+        ending: how it ended.
+        seconds: wall time.
+        log: its output.
+        not_followed: what its probes could not follow, and why.
+    """
 
     name: str
     traces: list[Trace]
     ending: Ending
     seconds: float
     log: Path
+    not_followed: list[str]
 
     @property
     def steps(self) -> int:
@@ -180,7 +190,7 @@ class Attempt:
 
     def record(self) -> AttemptRecord:
         """Read the traces of the ended attempt."""
-        traces = load_traces(self.traces)
+        traces = load_traces(self.traces, trained=False)
         limit = any(trace.end is not None and trace.end.reason == "step-limit" for trace in traces)
         ending = Ending(
             exit_code=None if limit else self._exit_code,
@@ -191,10 +201,11 @@ class Attempt:
         )
         return AttemptRecord(
             name=self.plan.name,
-            traces=one_per_rank(traces),
+            traces=one_per_rank([trace for trace in traces if trace.steps]),
             ending=ending,
             seconds=time.monotonic() - self._started,
             log=self.log,
+            not_followed=not_followed(traces),
         )
 
     def _environment(self) -> dict[str, str]:
@@ -223,6 +234,12 @@ def one_per_rank(traces: list[Trace]) -> list[Trace]:
         if rank not in best or len(trace.steps) > len(best[rank].steps):
             best[rank] = trace
     return [best[rank] for rank in sorted(best)]
+
+
+def not_followed(traces: list[Trace]) -> list[str]:
+    """Return what probes could not follow, each once, in the order it was met."""
+    events = [event for trace in traces for event in trace.events if event.name == "not-followed"]
+    return list(dict.fromkeys(f"{event.detail.get('what')}: {event.detail.get('why')}" for event in events))
 
 
 def read_tail(path: Path, size_bytes: int = LOG_TAIL_BYTES) -> str:

@@ -53,7 +53,8 @@ def _random(pair: Beside, found: list[FindingRecord], data_from: int | None) -> 
     open_result = other is not None and (since is None or since > other.number)
     by_data = any(record.slug in DRAWN for record in found)
     made = rng.rng(strays, influential=open_result or by_data)
-    made += rng.own(own, influential=(open_result and not strays) or (by_data and not strays))
+    by_order = any(record.slug == "data-order-changed" for record in found)
+    made += rng.own(own, influential=(open_result or by_order) and not strays)
     if open_result and not strays and not own and other is not None:
         made.append(results.unexplained(pair, other))
     return made

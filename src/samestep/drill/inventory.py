@@ -76,9 +76,16 @@ def _untracked(trace: Trace) -> list[InventoryRow]:
     return [InventoryRow(component=name, state="untracked", detail=kind) for name, kind in seen.items()]
 
 
-def not_checked(result: DrillResult, options: DrillOptions) -> list[str]:
-    """Say in sentences what this drill leaves open."""
-    open_points = ["power loss and saves torn at every file operation"]
+def not_checked(result: DrillResult, options: DrillOptions, not_followed: Iterable[str] = ()) -> list[str]:
+    """Say in sentences what this drill leaves open.
+
+    Args:
+        result: of the drill.
+        options: of the drill.
+        not_followed: what the probe said that it could not follow.
+    """
+    open_points = [f"not followed by the probe: {what}" for what in not_followed]
+    open_points.append("power loss and saves torn at every file operation")
     ran = {item.family for item in result.scenarios}
     if Family.TRANSFER not in ran:
         open_points.append("another number of processes, batch size or data set (--also)")

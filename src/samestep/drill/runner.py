@@ -73,6 +73,7 @@ class Drill:
         self.options = options
         self.listener = listener
         self._interruption = ExitCode.INTERRUPTED
+        self._not_followed: list[str] = []
         self.result = DrillResult(
             version=version,
             run_id=options.run_folder.name,
@@ -124,6 +125,7 @@ class Drill:
         second, unwatched = self._second_control(workshop, planner, first)
         criterion = criteria.derive(first.record.traces, second.record.traces)
         ground = Ground(workshop, second, first, criterion)
+        self._not_followed = second.record.not_followed
         self.result.criterion = criterion
         self.result.control = self._control(ground, unwatched)
         noisy = criteria.too_noisy(criterion, first.record.traces, second.record.traces)
@@ -286,7 +288,7 @@ class Drill:
         result.outcome = worst_outcome(item.observed.outcome for item in result.scenarios)
         code = exit_code_of(result, strict=self.options.strict)
         result.exit_code = int(self._interruption if result.interrupted else code)
-        result.not_checked = not_checked(result, self.options)
+        result.not_checked = not_checked(result, self.options, self._not_followed)
 
     def _replay_arguments(self) -> str:
         words = (

@@ -27,11 +27,17 @@ def selection(views: Sequence[View], case: Case) -> list[FindingRecord]:
     if foreign := _foreign(case, step, claimed):
         return [foreign]
     newest = max(case.whole_steps, default=None)
-    if step is not None and newest is not None and step < newest:
+    if step is not None and newest is not None and step + _inside(view) < newest:
         return [_older(step, newest, case)]
     if case.damaged and not case.flipped and step == case.damaged_step:
         return _accepted(views, case)
     return []
+
+
+def _inside(view: View) -> int:
+    """Return 1 when the run went on inside an accumulation window: that save counts for the step it was made in."""
+    offset = view.pair is not None and bool(view.pair.steps) and view.pair.steps[0].offset > 0
+    return int(offset or any(record.slug == "accumulation-lost" for record in view.findings))
 
 
 def _restart(view: View, case: Case) -> FindingRecord:

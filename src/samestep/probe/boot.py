@@ -38,7 +38,7 @@ def start_under_alias() -> bool:
 
 
 def _add_alias() -> None:
-    source = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    source = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib costs
     package = type(sys)(ALIAS, "samestep, as the probe of a drill sees it.")
     package.__path__ = [source]
     package.__spec__ = ModuleSpec(ALIAS, None, is_package=True)
@@ -48,10 +48,10 @@ def _add_alias() -> None:
 
 def _leave_mark(orders: str) -> None:
     """Tell the drill that the probe came up here, whether or not this process will train."""
-    with open(orders, encoding="utf-8") as file:
+    with open(orders, encoding="utf-8") as file:  # noqa: PTH123
         folder = json.load(file)["trace_folder"]
     mark = {"argv": sys.orig_argv, "pid": os.getpid(), "ppid": os.getppid()}
-    with open(os.path.join(folder, f"boot-{os.getpid()}.json"), "w", encoding="utf-8") as file:
+    with open(f"{folder}/boot-{os.getpid()}.json", "w", encoding="utf-8") as file:  # noqa: PTH123
         json.dump(mark, file)
 
 

@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 def install(session: Session) -> None:
     """Patch torch so that ``session`` hears of every step; done once per process."""
     for watch in (_watch_forwards, _watch_backwards, _watch_updates, _watch_scalers, _watch_schedulers, _watch_data):
-        try:
-            watch(session)
-        except Exception as error:
-            session.not_followed(watch.__name__.strip("_").replace("_", " "), error)
+        _tried(watch, session)
     os.register_at_fork(after_in_child=session.forked)
     atexit.register(session.end)
+
+
+def _tried(watch: Callable[[Session], None], session: Session) -> None:
+    try:
+        watch(session)
+    except Exception as error:
+        session.not_followed(watch.__name__.strip("_").replace("_", " "), error)
 
 
 def _unseen_by_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +71,7 @@ def _is_trained(module: Any) -> bool:
     return (
         torch.is_grad_enabled()
         and torch._C._functorch.peek_interpreter_stack() is None
-        and not torch.jit.is_tracing()
+        and not torch._C._is_tracing()
         and any(parameter.requires_grad for parameter in module.parameters())
     )
 
@@ -99,7 +103,7 @@ def _watch_updates(session: Session) -> None:
     def before(optimizer: Any, args: Any, kwargs: Any) -> Any:
         return session.before_update(optimizer, args, kwargs, sys._getframe(1))
 
-    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         session.after_update(optimizer)
 
     register_optimizer_step_pre_hook(before)

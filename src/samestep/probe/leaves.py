@@ -38,6 +38,7 @@ _FORMATS = {
     torch.uint8: "B",
     torch.bool: "?",
 }
+_NOT_YET = ("UninitializedParameter", "UninitializedBuffer")
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -69,7 +70,8 @@ class HollowLeaf:
     elements = 0
 
     def __init__(self, tensor: Any, reason: str) -> None:
-        self.label = f"{reason}|{tuple(getattr(tensor, 'shape', ()))}|{getattr(tensor, 'dtype', '')}"
+        shape = None if reason in _NOT_YET else tuple(tensor.shape)
+        self.label = f"{reason}|{shape}|{tensor.dtype}"
 
     def digest(self) -> bytes:
         """Return nothing."""
@@ -102,7 +104,7 @@ class TensorLeaf:
         count = min(count, size)
         if count == 0:
             return []
-        code = _FORMATS.get(self.tensor.dtype)
+        code: Any = _FORMATS.get(self.tensor.dtype)
         if code is None or self.device != "cpu":
             return _gathered(self.tensor, count)
         memory = memoryview(_memory(self.tensor)).cast("B").cast(code)
@@ -153,24 +155,35 @@ def _is_simple(tensor: Any) -> bool:
 
 def _parts(tensor: Any) -> list[tuple[str, Any]] | str | None:
     """Return the parts of a composite tensor, the reason why there is nothing to read, or None when it is plain."""
-    kind = type(tensor).__name__
+    hollow = _hollow(tensor)
+    if hollow:
+        return hollow
     if hasattr(tensor, "placements") and hasattr(tensor, "_local_tensor"):
         return [(f"@{tensor.placements}", tensor._local_tensor)]
-    if kind in ("FakeTensor", "FunctionalTensor", "UninitializedParameter", "UninitializedBuffer"):
-        return kind
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-        return "functorch"
     if hasattr(tensor, "__tensor_flatten__"):
         names, _ = tensor.__tensor_flatten__()
         return [(f".{name}", getattr(tensor, name)) for name in names]
-    if tensor.device.type == "meta":
-        return "meta"
     return _layout_parts(tensor)
+
+
+def _hollow(tensor: Any) -> str:
+    kind = type(tensor).__name__
+    if kind in ("FakeTensor", "FunctionalTensor", *_NOT_YET):
+        return kind
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return "functorch"
+    return "meta" if tensor.device.type == "meta" else ""
 
 
 def _layout_parts(tensor: Any) -> list[tuple[str, Any]] | None:
     if tensor.is_nested:
         return [(f"[{i}]", part) for i, part in enumerate(tensor.unbind())]
+    if tensor.layout != torch.strided:
+        return _sparse_parts(tensor)
+    return [(".integers", tensor.int_repr()), *_scales(tensor)] if tensor.is_quantized else None
+
+
+def _sparse_parts(tensor: Any) -> list[tuple[str, Any]]:
     if tensor.layout == torch.sparse_coo:
         tensor = tensor.coalesce()
         return [(".indices", tensor.indices()), (".values", tensor.values())]
@@ -180,11 +193,7 @@ def _layout_parts(tensor: Any) -> list[tuple[str, Any]] | None:
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         places = [(".columns", tensor.ccol_indices()), (".rows", tensor.row_indices())]
         return [*places, (".values", tensor.values())]
-    if tensor.layout != torch.strided:
-        return [(".dense", tensor.to_dense())]
-    if tensor.is_quantized:
-        return [(".integers", tensor.int_repr()), *_scales(tensor)]
-    return None
+    return [(".dense", tensor.to_dense())]
 
 
 def _scales(tensor: Any) -> list[tuple[str, Any]]:
@@ -216,4 +225,4 @@ def _gathered(tensor: Any, count: int) -> list[float]:
 
 def _is_small(numbers: Any) -> bool:
     """Return whether single precision holds the numbers exactly (some devices know no double)."""
-    return bool(numbers.dtype.is_floating_point and numbers.element_size() <= 4)  # noqa: PLR2004
+    return bool(numbers.dtype.is_floating_point and numbers.element_size() <= 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,3 +48,25 @@ class Parking:
             time.sleep(POLL_SECONDS)
         self._tell("released", point.name)
         return True
+
+
+def after_closure(
+    closure: Callable[[], Any], park: Callable[[], None], arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of an optimizer call that parks once its closure has computed the gradients.
+
+    Args:
+        closure: what the script passed.
+        park: stops the process, the first time only.
+        arguments: positional ones, the optimizer first.
+        keywords: the others.
+    """
+
+    def closure_then_park() -> Any:
+        result = closure()
+        park()
+        return result
+
+    if "closure" in keywords:
+        return arguments, {**keywords, "closure": closure_then_park}
+    return (arguments[0], closure_then_park, *arguments[2:]), keywords

@@ -27,9 +27,9 @@ def sabotage(what: str, capture: Capture, loaders: LoaderWatch) -> bool:
         Whether there was anything to damage.
     """
     if what == "optimizer":
-        return any([_drop_state(optimizer) for optimizer in capture.optimizers.alive()])
+        return sum(_drop_state(optimizer) for optimizer in capture.optimizers.alive()) > 0
     if what == "schedule":
-        return any([_start_over(scheduler) for scheduler in capture.schedulers.alive()])
+        return sum(_start_over(scheduler) for scheduler in capture.schedulers.alive()) > 0
     if what == "data":
         loaders.shift_next()
         return True

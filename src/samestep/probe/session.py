@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..trace import EndRecord, MicroStep, Quantity, State, StepRecord, Update
+from ..trace import EndRecord, MicroStep, StepRecord
 from . import ending, reach, surroundings
-from .capture import Capture, Shot
+from .capture import Capture
 from .content import tensor_digest
 from .durable import DurableWatch
 from .generators import global_generators
+from .guard import guarded
 from .inputs import Computed, tensors_in
-from .leaves import undisturbed
 from .loaders import LoaderWatch
-from .optimizers import hyper_parameters, looks_idle
-from .parking import Parking
+from .open_step import UNSEEN, OpenStep, loss_of
+from .optimizers import looks_idle
+from .parking import Parking, after_closure
 from .recorder import Recorder
 from .sabotage import sabotage
 from .windows import Window, Windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import FrameType
 
     from ..trace import Orders
-
-UNSEEN = "(unknown)"
-"""Name given to an optimizer that changed the weights without a call that could be seen."""
 
 NO_FORWARD = (
     "no training-mode forward of a module was seen in a step (a compiled training function, or no module at all): "
@@ -39,36 +35,6 @@ NO_FORWARD = (
 )
 
 _SUSPICIOUS_WINDOWS = 3
-
-
-def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep the probe's failures and its own torch calls away from the training, and count its time."""
-
-    @functools.wraps(method)
-    def call(self: Session, *args: Any, **keywords: Any) -> Any:
-        self.working = True
-        self.stopwatch = time.perf_counter()
-        try:
-            return method(self, *args, **keywords)
-        except Exception as error:
-            self.not_followed(method.__name__.replace("_", " "), error)
-            return None
-        finally:
-            self.spent += time.perf_counter() - self.stopwatch
-            self.working = False
-
-    return call
-
-
-class Content:
-    """What is recorded of an open window."""
-
-    def __init__(self, record: StepRecord, shot: Shot) -> None:
-        self.record = record
-        self.shot = shot
-        self.updates: list[tuple[int, Update]] = []
-        self.gradients_seen = False
-        self.weights: Quantity | None = None
 
 
 class Session:
@@ -120,7 +86,7 @@ class Session:
         self._durable.install()
         self.loaders.digest = tensor_digest
 
-    @_guarded
+    @guarded
     def enter_forward(self, module: Any, inputs: tuple[Any, ...], frame: FrameType) -> bool:
         """An outermost training-mode forward is about to begin."""
         self._frame = frame
@@ -132,13 +98,13 @@ class Session:
             self._note_inputs(inputs)
         return True
 
-    @_guarded
+    @guarded
     def leave_forward(self, outputs: Any) -> None:
         """It is over."""
         if self._orders.watch:
             self._computed.add(outputs)
 
-    @_guarded
+    @guarded
     def enter_backward(self, tensors: Any, frame: FrameType) -> None:
         """An outermost backward is about to begin."""
         self._frame = frame
@@ -151,9 +117,9 @@ class Session:
         if not content.gradients_seen:
             content.gradients_seen = True
             content.shot.state.gradients = self.capture.gradients(content.record.index)
-        content.record.micro_steps[-1].loss = _loss(tensors)
+        content.record.micro_steps[-1].loss = loss_of(tensors)
 
-    @_guarded
+    @guarded
     def leave_backward(self) -> None:
         """It is over, or it failed."""
         self._windows.backward_ends()
@@ -161,8 +127,10 @@ class Session:
         if content is not None and content.updates and content.record.weights_after is None:
             self._note_weights(content)
 
-    @_guarded
-    def before_update(self, optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], frame: FrameType) -> Any:
+    @guarded
+    def before_update(
+        self, optimizer: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], frame: FrameType
+    ) -> Any:
         """An optimizer is about to be called; returns other arguments for it when its closure must be waited for."""
         self.calls += 1
         self._forget_failed_call(frame)
@@ -177,21 +145,21 @@ class Session:
         self._frame = None
         return self._park_before_update(closure, arguments, keywords)
 
-    @_guarded
+    @guarded
     def after_update(self, optimizer: Any) -> None:
         """The call is over."""
         found = getattr(optimizer, "found_inf", None)
         applied = found is None or not bool(found.item())
         self._update_ends(optimizer, applied=applied)
 
-    @_guarded
+    @guarded
     def before_scaler_step(self) -> None:
         """A loss scaler will call an optimizer or skip it."""
         window = self._windows.window
         if window is not None and not window.updates:
             self._stop_at("update", window.number)
 
-    @_guarded
+    @guarded
     def skipped(self, optimizer: Any, frame: FrameType) -> None:
         """A loss scaler has found an overflow and left the optimizer uncalled."""
         self.capture.optimizers.remember(optimizer)
@@ -200,7 +168,7 @@ class Session:
         self._frame = None
         self._update_ends(optimizer, applied=False)
 
-    @_guarded
+    @guarded
     def end(self) -> None:
         """The process ends on its own terms."""
         if self._ended or not self._recorder.has_trace:
@@ -248,12 +216,12 @@ class Session:
         """Capture what the step starts from."""
         self.spent, self.stopwatch = 0.0, time.perf_counter()
         self._computed.clear()
-        record = StepRecord(window.number, State(), began=time.monotonic())
-        window.content = Content(record, Shot())
+        record = StepRecord(window.number, began=time.monotonic())
+        window.content = OpenStep(record)
         if self._orders.watch:
+            self._observe(record)
             window.content.shot = self.capture.shot(window.number, self._frame)
             window.content.weights = window.content.shot.state.weights
-            self._observe(record)
         elif self._windows.updating:
             window.content.weights = self.capture.weights(window.number)
 
@@ -261,7 +229,7 @@ class Session:
         """Begin the record of a micro-step."""
         number = len(window.micros)
         self._stop_at("micro", window.number, number)
-        content: Content = window.content
+        content: OpenStep = window.content
         generators = {}
         if self._orders.watch:
             generators = content.shot.state.rng if number == 1 else global_generators()
@@ -269,37 +237,33 @@ class Session:
 
     def closed(self, window: Window) -> None:
         """Write the step."""
-        content: Content = window.content
+        content: OpenStep = window.content
         record = content.record
-        self.capture.settle([optimizer for optimizer, update in content.updates if update.name != UNSEEN])
-        for optimizer, update in content.updates:
-            update.optimizer = self.capture.used(optimizer) if update.name != UNSEEN else -1
-            record.updates.append(update)
-        record.before = self.capture.state(content.shot)
+        content.complete(self.capture)
         if not self._ended:
-            record.durable = _merged(record.durable, self._durable_changes())
+            content.add_durable(self._durable_changes())
         record.probe_seconds = self.spent + time.perf_counter() - self.stopwatch
         self._recorder.step(record)
-        if self._orders.watch and record.micro_steps and not any(micro.forwards for micro in record.micro_steps):
+        if self._orders.watch and content.saw_no_forward():
             self.not_followed("forward", NO_FORWARD)
         for path in self._durable.reads():
             self._event("read", {"path": path})
         for sentence in (*self.loaders.not_followed, *self._durable.not_followed):
             self.not_followed("data" if sentence in self.loaders.not_followed else "durable", sentence)
 
-    def idle(self, window: Window, optimizer: Any) -> None:
+    def idle(self, optimizer: Any) -> None:
         """Record an optimizer call that was no step."""
         self._event("idle-update", {"optimizer": _name_of(optimizer, self.capture)})
 
     def changed(self, window: Window) -> bool:
         """Return whether the weights differ from those the window began with."""
-        content: Content = window.content
+        content: OpenStep = window.content
         now = self.capture.weights(window.number)
         return (now and now.digest) != (content.weights and content.weights.digest)
 
     # -- details ---------------------------------------------------------------------------------------------
 
-    def _content(self) -> Content | None:
+    def _content(self) -> OpenStep | None:
         window = self._windows.window
         return window.content if window is not None else None
 
@@ -332,15 +296,9 @@ class Session:
 
     def _note_inputs(self, inputs: tuple[Any, ...]) -> None:
         content = self._content()
-        if content is None or not content.record.micro_steps:
-            return
-        micro = content.record.micro_steps[-1]
-        digests = [tensor_digest(tensor) for tensor in self._computed.data_among(tensors_in(*inputs))]
-        micro.forwards += 1
-        micro.inputs = hashlib.blake2b("|".join([micro.inputs, *digests]).encode(), digest_size=16).hexdigest()
-        samples = self.loaders.samples_for(digests) if digests else None
-        if micro.samples is None:
-            micro.samples = samples
+        if content is not None:
+            digests = [tensor_digest(tensor) for tensor in self._computed.data_among(tensors_in(*inputs))]
+            content.add_inputs(digests, self.loaders.samples_for(digests) if digests else None)
 
     def _notice_unseen_update(self) -> None:
         """Find updates that no hook reports (an optimizer of its own kind): weights that changed between forwards."""
@@ -354,7 +312,7 @@ class Session:
         self._unseen = True
         self.not_followed("optimizer", "weights changed between two forwards without a call of a torch.optim.Optimizer")
         self._windows.unseen_update(UNSEEN)
-        window.content.updates.append((0, Update(-1, UNSEEN)))
+        window.content.add_unseen_update()
         self._note_weights(window.content)
 
     def _update_ends(self, optimizer: Any, *, applied: bool) -> None:
@@ -365,35 +323,26 @@ class Session:
             self._call_frame = None
         if window is None or len(window.updates) == before:
             return
-        content: Content = window.content
-        update = Update(0, type(optimizer).__name__, applied, hyper_parameters(optimizer))
-        content.updates.append((id(optimizer), update))
-        content.record.weights_after = None
+        content: OpenStep = window.content
+        content.add_update(optimizer, applied=applied)
         if not self.backwards:
             self._note_weights(content)
 
-    def _note_weights(self, content: Content) -> None:
+    def _note_weights(self, content: OpenStep) -> None:
         content.record.ended = time.monotonic()
         if self._orders.watch:
             content.record.weights_after = self.capture.weights(content.record.index)
-            content.record.durable = _merged(content.record.durable, self._durable_changes())
+            content.add_durable(self._durable_changes())
 
     def _park_before_update(self, closure: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         window = self._windows.window
         if window is None or window.updates or not self._parking.expects("update", window.number):
             return None
-        if not callable(closure):
-            self._stop_at("update", window.number)
-            return None
-
-        def closure_then_park() -> Any:
-            result = closure()
-            self._stop_at("update", window.number)
-            return result
-
-        if "closure" in keywords:
-            return arguments, {**keywords, "closure": closure_then_park}
-        return (arguments[0], closure_then_park, *arguments[2:]), keywords
+        park = functools.partial(self._stop_at, "update", window.number)
+        if callable(closure):
+            return after_closure(closure, park, arguments, keywords)
+        park()
+        return None
 
     def _forget_failed_call(self, frame: FrameType) -> None:
         """Forget an optimizer call that raised: its frame is no longer among those that run."""
@@ -418,18 +367,6 @@ class Session:
             record.durable = self._durable_changes()
             record.values = reach.observe(self._frame).values if self._frame is not None else {}
         self._recorder.end(record)
-
-
-def _loss(tensors: Any) -> float | None:
-    first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
-    if getattr(first, "numel", lambda: 0)() != 1:
-        return None
-    with undisturbed():
-        return float(first.detach())
-
-
-def _merged(paths: list[str], more: list[str]) -> list[str]:
-    return sorted({*paths, *more})
 
 
 def _name_of(identity: int, capture: Capture) -> str:

@@ -54,7 +54,7 @@ class Listener(Protocol):
     def closed(self, window: Window) -> None:
         """The window was a step."""
 
-    def idle(self, window: Window, optimizer: Any) -> None:
+    def idle(self, optimizer: Any) -> None:
         """The optimizer call was no step."""
 
     def changed(self, window: Window) -> bool:
@@ -126,7 +126,7 @@ class Windows:
             return
         if not window.updates:
             self.window = None
-        self._listener.idle(window, optimizer)
+        self._listener.idle(optimizer)
 
     def unseen_update(self, optimizer: Any) -> None:
         """Weights changed although no optimizer call was seen."""

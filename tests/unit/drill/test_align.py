@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 
 import pytest
-from made_traces import content, control, digest, resumed, state_at
 
+from made_traces import content, control, digest, resumed, state_at
 from samestep.drill.align import claimed_step, find_resume_step
 from samestep.drill.result import Criterion
 

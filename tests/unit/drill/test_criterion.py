@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 
 from made_traces import blur, content, control, digest, resumed
-
 from samestep.contract import Component, Outcome
 from samestep.drill import criterion as criteria
 from samestep.drill.diagnosis.records import finding

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
+
 from made_traces import (
     batch,
     blur,
@@ -17,7 +18,6 @@ from made_traces import (
     state_at,
     step_at,
 )
-
 from samestep.contract import Component, Outcome, Severity
 from samestep.drill import criterion as criteria
 from samestep.drill.judge import judge
@@ -32,7 +32,7 @@ AT_8 = Expectation(outcomes=[Outcome.SAME], resume_step=8)
 CONTROL = control()
 
 
-def judged(trace, case=CUT, ending=STOPPED, expected=AT_8, criterion=EXACT, reference=None, **more):
+def judged(trace, case=CUT, ending=STOPPED, expected=AT_8, *, criterion=EXACT, reference=None, **more):
     reference = reference or Reference([CONTROL], save_steps=[4, 8, 12, 16, 20], **more)
     traces = trace if isinstance(trace, list) else [trace]
     return judge(reference, traces, ending, case, expected, criterion)
@@ -387,7 +387,7 @@ def test_generator_that_parts_after_wrong_data_follows_from_them():
 # Accumulation.
 
 
-IN_WINDOW = Case("cut", cut_step=4, whole_steps=[3])
+IN_WINDOW = Case("cut", cut_step=4, whole_steps=[3, 4])
 
 
 def windows(micro_steps=3):
@@ -459,7 +459,8 @@ def test_other_accumulation_is_a_drift():
     for step in trace.steps:
         del step.micro_steps[2:]
     spoil_results(trace)
-    assert defects(judged(trace, IN_WINDOW, reference=Reference([reference]))) == ["config-drift"]
+    at_3 = Case("cut", cut_step=4, whole_steps=[3])
+    assert defects(judged(trace, at_3, reference=Reference([reference]))) == ["config-drift"]
 
 
 def test_counter_that_disagrees_with_the_state():
@@ -580,8 +581,7 @@ def test_finished_run_that_goes_on():
         ("cannot resume from ckpt-8: incomplete", Outcome.REFUSED),
         ("resuming from ckpt-8\nEOFError: Ran out of input", Outcome.CRASHED),
         (
-            'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
-            "    optimizer.load_state_dict(torch.load(out / 'optimizer.pt'))\nEOFError: Ran out of input",
+            'Traceback (most recent call last):\n  File "train.py", line 3\n    load(out / "optimizer.pt")\nEOFError',
             Outcome.CRASHED,
         ),
     ],
@@ -597,6 +597,38 @@ def test_stop_with_nothing_damaged_is_a_crash():
         [], ending=Ending(exit_code=1, log_tail="FileNotFoundError: ckpt-8/optimizer.pt not found")
     )
     assert judgement.observation.outcome is Outcome.CRASHED
+
+
+@pytest.mark.parametrize(
+    ("log", "component"),
+    [
+        ("ValueError: loaded state dict contains a parameter group that doesn't match", Component.OPTIMIZER),
+        (
+            'Traceback (most recent call last):\n  File "t.py", line 3\n    scheduler.load_state_dict(x)\nKeyError: 1',
+            Component.SCHEDULE,
+        ),
+        ("RuntimeError: Error(s) in loading state_dict for Net: Missing key(s)", Component.WEIGHTS),
+        ("TypeError: RNG state must be a torch.ByteTensor", Component.RNG),
+        ("ValueError: boom", Component.COMPLETENESS),
+    ],
+)
+def test_crash_names_what_was_being_loaded(log, component):
+    assert judged([], ending=Ending(exit_code=1, log_tail=log)).findings[0].components == [component]
+
+
+def test_fresh_start_over_a_damaged_checkpoint_is_silent_only_without_a_word():
+    case = Case("damage", cut_step=10, damaged=["last.pt"], damaged_step=8)
+    fresh = Expectation(outcomes=[Outcome.SAME])
+    silent = judged(resumed(CONTROL, 0), case, expected=fresh)
+    assert (defects(silent), silent.observation.outcome) == (["silent-restart"], Outcome.RESTARTED)
+    told = judged(resumed(CONTROL, 0), case, Ending(hit_step_limit=True, log_tail="last.pt: damaged"), fresh)
+    assert (defects(told), told.observation.outcome) == ([], Outcome.SAME)
+
+
+def test_transfer_to_other_ranks_names_the_world():
+    case = Case("transfer", cut_step=10, whole_steps=[8], changed="--ranks 1")
+    judgement = judged(use_data(at_8(), [6, 7, 8, 9]), case)
+    assert judgement.findings[0].components == [Component.WORLD, Component.DATA_POSITION]
 
 
 def test_transfer_that_says_what_does_not_fit_is_refused():

@@ -27,7 +27,7 @@ class Log:
         names = "+".join(name if applied else f"({name})" for name, applied in window.updates)
         self.lines.append(f"closed {window.number} {names}")
 
-    def idle(self, window, optimizer):
+    def idle(self, optimizer):
         self.lines.append(f"idle {optimizer}")
 
     def changed(self, window):

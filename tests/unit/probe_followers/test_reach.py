@@ -253,9 +253,9 @@ def test_a_huge_container_is_not_walked_and_reading_stays_quick():
 
     took = []
     for _ in range(21):
-        began = time.perf_counter()
+        began = time.thread_time()
         values = observe(reacher).values
-        took.append(time.perf_counter() - began)
+        took.append(time.thread_time() - began)
 
     assert not [name for name in values if name.startswith("huge[")]
     assert sorted(took)[len(took) // 2] < 0.01

@@ -17,8 +17,8 @@ from common import (
     SAMPLES,
     SAVE_EVERY,
     STEPS,
-    EpochSampler,
     Samples,
+    Stream,
     TinyNet,
     loss_of,
     parser,
@@ -26,20 +26,16 @@ from common import (
     seed_everything,
 )
 from safetensors import SafetensorError
-from torch.utils.data import DataLoader
 
 
 def main() -> None:
     args = parser(__doc__).parse_args()
     seed_everything()
-
     accelerator = Accelerator(cpu=True)
     net = TinyNet(dropout=0.5)
     adamw = torch.optim.AdamW(net.parameters(), lr=0.02)
-    order = EpochSampler(SAMPLES, seed=0)
-    data = DataLoader(Samples(), BATCH, sampler=order, generator=torch.Generator().manual_seed(0))
-    model, optimizer, loader = accelerator.prepare(net, adamw, data)
-
+    stream = Stream(Samples())
+    model, optimizer = accelerator.prepare(net, adamw)
     step = 0
     found = sorted(args.out.glob("step-*"))
     if found:
@@ -58,23 +54,19 @@ def main() -> None:
         ) as error:
             sys.exit(f"{found[-1]}: missing or damaged part ({error}); nothing was trained")
         step = int(found[-1].name.removeprefix("step-"))
-
+    stream.load_state_dict({"epoch": step * BATCH // SAMPLES, "position": step * BATCH % SAMPLES})
     while step < STEPS:
-        epoch, done = divmod(step, SAMPLES // BATCH)
-        order.start_at(epoch, done * BATCH)
-        for batch in loader:
-            loss = loss_of(model, batch)
-            optimizer.zero_grad()
-            accelerator.backward(loss)
-            optimizer.step()
-            step += 1
-            report(step, loss, 0.02, batch[2])
-            if step % SAVE_EVERY == 0:
-                partial = args.out / "partial"
-                accelerator.save_state(partial)
-                partial.rename(args.out / f"step-{step:06d}")
-            if step == STEPS:
-                break
+        batch = next(stream)
+        loss = loss_of(model, batch)
+        optimizer.zero_grad()
+        accelerator.backward(loss)
+        optimizer.step()
+        step += 1
+        report(step, loss, 0.02, batch[2])
+        if step % SAVE_EVERY == 0:
+            partial = args.out / "partial"
+            accelerator.save_state(partial)
+            partial.rename(args.out / f"step-{step:06d}")
 
 
 if __name__ == "__main__":

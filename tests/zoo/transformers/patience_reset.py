@@ -28,7 +28,10 @@ def main() -> None:
     # The threshold lets no evaluation count as better than the first.
     stopping = EarlyStoppingCallback(early_stopping_patience=7, early_stopping_threshold=1e9)
     made = trainer(chosen, Regressor(), Rows(), eval_dataset=Rows(), callbacks=[stopping])
-    made.train(resume_from_checkpoint=newest(args.out))
+    finished = args.out / "finished"
+    if not finished.exists():
+        made.train(resume_from_checkpoint=newest(args.out))
+        finished.touch()
 
 
 if __name__ == "__main__":

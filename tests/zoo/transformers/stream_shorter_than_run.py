@@ -33,7 +33,10 @@ def main() -> None:
     seed_everything()
 
     rows = Passes(endless=args.twin)
-    trainer(arguments(args.out), Regressor(), rows).train(resume_from_checkpoint=newest(args.out))
+    chosen = arguments(args.out)
+    checkpoint = newest(args.out)
+    if not (checkpoint and checkpoint.endswith(f"checkpoint-{chosen.max_steps}")):
+        trainer(chosen, Regressor(), rows).train(resume_from_checkpoint=checkpoint)
 
 
 if __name__ == "__main__":
