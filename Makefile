@@ -26,7 +26,7 @@ test: $(VENV)/.development ## the suite, with a seeded sample of the zoo
 
 test-full: $(VENV)/.development ## the suite with the whole zoo, whose result tables it writes
 	rm -rf build/zoo
-	SAMESTEP_ZOO_ROWS=$(CURDIR)/build/zoo $(PYTEST)
+	ZOO_ROWS=$(CURDIR)/build/zoo $(PYTEST)
 	$(BIN)/python scripts/write_zoo.py build/zoo
 
 lint: $(VENV)/.development ## ruff, mypy, import layers

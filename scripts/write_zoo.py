@@ -1,6 +1,6 @@
 """Write the tables of ``docs/zoo.md`` from the rows that a full run of the zoo left.
 
-    SAMESTEP_ZOO_ROWS=build/zoo pytest tests/zoo && python scripts/write_zoo.py build/zoo
+    ZOO_ROWS=build/zoo pytest tests/zoo && python scripts/write_zoo.py build/zoo
 
 ``make test-full`` does both. Only what stands between the markers is replaced.
 """
@@ -82,7 +82,7 @@ def main() -> None:
     """Replace the tables on the page."""
     rows = load_rows(Path(sys.argv[1]))
     if not rows:
-        sys.exit(f"{sys.argv[1]} holds no rows: run the zoo with SAMESTEP_ZOO_ROWS first")
+        sys.exit(f"{sys.argv[1]} holds no rows: run the zoo with ZOO_ROWS first")
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)

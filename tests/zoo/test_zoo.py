@@ -17,7 +17,7 @@ def picked(cases):
 
 def keep_row(kind, case, result, complaints):
     """Leave a row for the published table when a folder for rows is named."""
-    folder = os.environ.get("SAMESTEP_ZOO_ROWS")
+    folder = os.environ.get("ZOO_ROWS")
     if folder:
         outcome, component, step = caught_at(result)
         row = {

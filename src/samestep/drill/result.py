@@ -203,7 +203,7 @@ class DrillResult(msgspec.Struct, kw_only=True):
     """A whole drill.
 
     Attributes:
-        outcome: worst outcome of all scenarios.
+        outcome: worst outcome of the scenarios that do not hold; ``same`` when all hold.
         exit_code: of the command.
         run_id: name of the run's folder.
         command: the drilled command with its placeholders.

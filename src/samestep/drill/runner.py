@@ -285,7 +285,7 @@ class Drill:
 
     def _conclude(self) -> None:
         result = self.result
-        result.outcome = worst_outcome(item.observed.outcome for item in result.scenarios)
+        result.outcome = outcome_of(result)
         code = exit_code_of(result, strict=self.options.strict)
         result.exit_code = int(self._interruption if result.interrupted else code)
         result.not_checked = not_checked(result, self.options, self._not_followed)
@@ -302,6 +302,15 @@ class Drill:
             words.append(f"--steps {self.options.steps}")
         words += [f"--also {shell_word(' '.join(also))}" for also in self.options.also]
         return " ".join([*words, "--", *(shell_word(word) for word in self.options.command)])
+
+
+def outcome_of(result: DrillResult) -> Outcome:
+    """Return the worst outcome among the scenarios that do not hold; ``same`` when all hold and nothing is in doubt."""
+    failing = [item.observed.outcome for item in result.scenarios if not item.holds]
+    doubtful = any(finding.severity is not Severity.NOTE for finding in result.findings)
+    if failing or doubtful or not result.scenarios:
+        return worst_outcome(failing)
+    return Outcome.SAME
 
 
 def exit_code_of(result: DrillResult, *, strict: bool) -> ExitCode:

@@ -44,16 +44,11 @@ def _restart(view: View, case: Case) -> FindingRecord:
     claimed = view.alignment.claimed_step
     details = [f"its counters claim step {claimed}"] if claimed else []
     newest = max(case.whole_steps, default=0)
+    text = f"began at step 1 although a whole checkpoint of step {newest} was there"
     if not newest:
         text = f"began at step 1 without a word about the damaged checkpoint of step {case.damaged_step}"
-        components = (Component.PROGRESS, Component.COMPLETENESS)
-        return finding("silent-restart", text, step=1, details=details, components=components)
-    return finding(
-        "silent-restart",
-        f"began at step 1 although a whole checkpoint of step {newest} was there",
-        step=1,
-        details=details,
-    )
+    components = (Component.PROGRESS, *((Component.COMPLETENESS,) if case.damaged else ()))
+    return finding("silent-restart", text, step=1, details=details, components=components)
 
 
 def _after_finish(view: View) -> FindingRecord:

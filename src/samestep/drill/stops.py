@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 FRAME = re.compile(r'^\s*(File ".*", line \d+|~*\^+~*$)')
 """Lines of a traceback that show where, not what."""
 
+FUNCTION = re.compile(r'^\s*File ".*", line \d+, in (\w+)', re.MULTILINE)
+"""The functions that a traceback went through."""
+
+TELLING_LETTERS = 6
+"""Shorter names (``model``, ``state``, ``data``) stand in too many functions to point at a file."""
+
 RAISED = re.compile(
     r"^(\[?rank\d+\]?:?\s*)?([A-Za-z_][\w.]*\.)?[A-Z]\w*(Error|Exception|Exit|Warning|Interrupt)\b"
 )
@@ -164,11 +170,22 @@ def complaints(log: str) -> list[str]:
 
 
 def names_damage(log: str, damaged: list[str]) -> bool:
-    """Tell whether the log names a damaged part: its file, its folder, or the component that its file holds."""
+    """Tell whether the log names a damaged part: its file, its folder, or the component that its file holds.
+
+    The functions that a traceback went through count too: an error raised in ``_load_optimizer_and_scheduler``
+    names the optimizer's file to whoever reads it.
+    """
     text = "\n".join(complaints(log)).lower()
+    functions = " ".join(name.lower() for name in FUNCTION.findall(log))
     return any(
-        re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) for part in damaged for name in _names(part)
+        re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text) or _in_function(name, functions)
+        for part in damaged
+        for name in _names(part)
     )
+
+
+def _in_function(name: str, functions: str) -> bool:
+    return len(name) >= TELLING_LETTERS and re.search(rf"_{re.escape(name)}(_|\b)", functions) is not None
 
 
 def _names(part: str) -> set[str]:

@@ -373,6 +373,20 @@ def test_content_drawn_from_a_global_generator_is_explained_by_it():
     assert defects(judged(trace)) == ["rng-not-restored"]
 
 
+def test_content_drawn_from_an_own_generator_is_explained_by_it():
+    reference = copy.deepcopy(CONTROL)
+    for step in reference.steps:
+        step.generators["augment.generator"] = digest("augment", step.index)
+    trace = resumed(reference, 8)
+    for place, step in enumerate(trace.steps):
+        step.generators["augment.generator"] = digest("augment", 1 + place)
+        step.micro_steps[0].inputs = batch(step.micro_steps[0].samples, "other noise")
+    spoil_results(trace)
+    judgement = judged(trace, reference=Reference([reference]))
+    assert defects(judgement) == ["rng-not-restored"]
+    assert "augment.generator" in judgement.findings[0].evidence
+
+
 def test_lost_position_and_lost_generator_are_two_findings():
     trace = use_data(reseed(at_8()), [6, 7, 8, 9])
     assert sorted(defects(judged(trace))) == ["data-position-restarted", "rng-not-restored"]

@@ -8,7 +8,8 @@ from samestep.drill.cutting import notice_findings
 from samestep.drill.execute import silence
 from samestep.drill.judgement import Judgement
 from samestep.drill.result import DrillResult, Expectation, FindingRecord, Observation, ScenarioResult
-from samestep.drill.runner import exit_code_of, shell_word, watching_proof
+from samestep.drill.runner import exit_code_of, outcome_of, shell_word, watching_proof
+from samestep.drill.stops import names_damage
 from samestep.errors import ExitCode
 
 
@@ -125,3 +126,45 @@ def test_an_unwatched_run_without_tensors_proves_nothing():
 )
 def test_replay_commands_quote_for_a_shell_and_keep_placeholders(word, quoted):
     assert shell_word(word) == quoted
+
+
+@pytest.mark.parametrize(
+    ("drilled", "outcome"),
+    [
+        (result(scenario(), scenario(Outcome.REFUSED)), Outcome.SAME),
+        (result(scenario(Outcome.LOST_WORK, False), scenario(Outcome.CRASHED, False)), Outcome.CRASHED),
+        (result(), Outcome.INCONCLUSIVE),
+        (
+            result(scenario(), findings=[finding("blind-criterion", Severity.MEASUREMENT)]),
+            Outcome.INCONCLUSIVE,
+        ),
+    ],
+)
+def test_the_worst_of_what_does_not_hold_is_the_outcome_of_the_drill(drilled, outcome):
+    assert outcome_of(drilled) is outcome
+
+
+def raised_in(function, message):
+    return f'Traceback (most recent call last):\n  File "trainer.py", line 12, in {function}\n    load()\n{message}\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "damaged", "named"),
+    [
+        (
+            raised_in("_load_optimizer_and_scheduler", "RuntimeError: broken archive"),
+            "checkpoint-18/optimizer.pt",
+            True,
+        ),
+        (raised_in("_load_rng_state", "RuntimeError: broken archive"), "checkpoint-18/rng_state.pth", True),
+        (
+            raised_in("load", "FileNotFoundError: no such file: 'checkpoint-18/trainer_state.json'"),
+            "checkpoint-18/trainer_state.json",
+            True,
+        ),
+        (raised_in("load_model", "RuntimeError: broken archive"), "checkpoint-18/model.bin", False),
+        (raised_in("main", "KeyError: 'step'"), "checkpoint-18/optimizer.pt", False),
+    ],
+)
+def test_a_log_names_a_damaged_part_by_its_file_or_by_the_function_that_failed_on_it(log, damaged, named):
+    assert names_damage(log, [damaged]) is named

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from samestep.trace import Trace
 
 CALLBACK_PATH = re.compile(
-    r"patience|best|callback|early_?stop|(no|not|since|without)_improve|wait_count|(?:^|[._])(bad|stale|worse|wait)(_[a-z]+)?$",
+    r"patience|best|callbacks?\[[^\]]*\]\.\w+$|early_?stop|(no|not|since|without)_improve|wait_count|(?:^|[._])(bad|stale|worse|wait)(_[a-z]+)?$",
     re.IGNORECASE,
 )
 """Paths of plain values that belong to callbacks and best-metric tracking."""

@@ -51,8 +51,9 @@ def strays(pair: Beside, data_from: int | None) -> list[Stray]:
 
 
 def explains(pair: Beside, aligned: Aligned) -> bool:
-    """Tell whether a generator that the control draws from at its steps differs before this one."""
-    return any(drawn_inside(pair, name) for name in _differing(pair, aligned))
+    """Tell whether a generator, global or own, that the control draws from at its steps differs before this one."""
+    own = any(stray.drawn for stray in own_generators(pair))
+    return own or any(drawn_inside(pair, name) for name in _differing(pair, aligned))
 
 
 def rng(found: list[Stray], *, influential: bool) -> list[FindingRecord]:
@@ -98,17 +99,25 @@ def own_generators(pair: Beside) -> list[Stray]:
         and resumed[name] != control[name]
         and not pair.measure.ignores(f"generators/{name}")
     ]
-    return [Stray(name, first.number, drawn=False) for name in names if not first.offset]
+    drawn = {name: _drawn_by_steps(pair.control, name) for name in names}
+    return [Stray(name, first.number, drawn[name]) for name in names if not first.offset]
+
+
+def _drawn_by_steps(control: Trace, name: str) -> bool:
+    seen = [step.generators.get(name) for step in control.steps]
+    moved = [before != after for before, after in pairwise(seen) if before and after]
+    return sum(moved) * 2 > len(moved)
 
 
 def own(found: list[Stray], *, influential: bool) -> list[FindingRecord]:
     """Return the finding for the script's own generators: a defect only when their difference shows in a step."""
     if not found:
         return []
-    names = listed([stray.name for stray in found])
-    text = f"own generator {names} before step {found[0].step} is not in the control's state"
+    shown = [stray for stray in found if stray.drawn and influential] or found
+    names = listed([stray.name for stray in shown])
+    text = f"own generator {names} before step {shown[0].step} is not in the control's state"
     slug = "rng-not-restored" if influential else "untracked-state"
-    return [finding(slug, text, step=found[0].step, quantity=f"generators/{found[0].name}")]
+    return [finding(slug, text, step=shown[0].step, quantity=f"generators/{shown[0].name}")]
 
 
 def _differing(pair: Beside, aligned: Aligned) -> Iterator[str]:
