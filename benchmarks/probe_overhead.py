@@ -29,7 +29,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=8, help="measured steps per side")
     parser.add_argument("--tokens", type=int, default=512, help="tokens per step")
-    parser.add_argument("--without-xxhash", action="store_true", help="measure the digest computed with torch")
+    parser.add_argument(
+        "--without-xxhash", action="store_true", help="measure the digest computed with torch"
+    )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     return _train(options) if options.inside else _measure(options)
@@ -40,7 +42,9 @@ def _measure(options: argparse.Namespace) -> int:
         orders = Path(folder, "orders.json")
         Orders(attempt="overhead", trace_folder=folder).write(orders)
         command = [sys.executable, __file__, "--inside", *(a for a in sys.argv[1:] if a != "--inside")]
-        done = subprocess.run(command, env=environment(orders, os.environ), stdout=subprocess.PIPE, check=True)
+        done = subprocess.run(
+            command, env=environment(orders, os.environ), stdout=subprocess.PIPE, check=True
+        )
         times = json.loads(done.stdout.splitlines()[-1])
         (trace,) = load_traces(Path(folder))
     plain, watched = statistics.median(times["plain"]), statistics.median(times["watched"])
@@ -62,7 +66,11 @@ def _train(options: argparse.Namespace) -> int:
     model = _model(torch)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     session: Any = getattr(torch, "_samestep_session")  # noqa: B009
-    times: dict[str, Any] = {"plain": [], "watched": [], "parameters": sum(p.numel() for p in model.parameters())}
+    times: dict[str, Any] = {
+        "plain": [],
+        "watched": [],
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
     for number in range(2 * options.steps + 4):
         watched = number % 2 == 1
         session.working = not watched  # deaf: the hooks return at once
@@ -86,7 +94,9 @@ def _train(options: argparse.Namespace) -> int:
 def _step_unwatched(optimizer: Any) -> None:
     """Call the optimizer without its global hooks."""
     hooks = vars(sys.modules["torch.optim.optimizer"])
-    kept = {name: dict(hooks[name]) for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")}
+    kept = {
+        name: dict(hooks[name]) for name in ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+    }
     for name in kept:
         hooks[name].clear()
     optimizer.step()
@@ -96,7 +106,9 @@ def _step_unwatched(optimizer: Any) -> None:
 
 def _model(torch: Any) -> Any:
     width, layers, words = 768, 12, 8192
-    layer = torch.nn.TransformerEncoderLayer(width, 12, 4 * width, dropout=0.1, batch_first=True, norm_first=True)
+    layer = torch.nn.TransformerEncoderLayer(
+        width, 12, 4 * width, dropout=0.1, batch_first=True, norm_first=True
+    )
     encoder = torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
     return torch.nn.Sequential(torch.nn.Embedding(words, width), encoder, torch.nn.Linear(width, words))
 

@@ -74,10 +74,18 @@ def test_the_step_limit_ends_the_script_after_the_saves_of_the_last_step(watch, 
 
 
 def test_a_process_parks_at_every_kind_of_point_and_can_be_killed_there(bench, out):
-    points = [ParkPoint("boundary", 0), ParkPoint("micro", 1, 2), ParkPoint("update", 2), ParkPoint("boundary", 2)]
+    points = [
+        ParkPoint("boundary", 0),
+        ParkPoint("micro", 1, 2),
+        ParkPoint("update", 2),
+        ParkPoint("boundary", 2),
+    ]
     folder, env = bench.orders(park=points)
     process = subprocess.Popen(
-        [sys.executable, str(bench.script(LOOP))], env={**env, **out}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [sys.executable, str(bench.script(LOOP))],
+        env={**env, **out},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     try:
         steps = []
@@ -115,7 +123,8 @@ def test_a_sabotage_damages_its_component_and_no_other(watch, out, what):
         "optimizer": good.optimizer != bad.optimizer,
         "schedule": good.schedules != bad.schedules and good.groups != bad.groups,
         "rng": good.rng != bad.rng,
-        "data": [s.micro_steps[0].samples for s in clean.steps] != [s.micro_steps[0].samples for s in seen.trace.steps],
+        "data": [s.micro_steps[0].samples for s in clean.steps]
+        != [s.micro_steps[0].samples for s in seen.trace.steps],
     }
     assert differs == {name: name == what for name in differs}
     assert good.weights == bad.weights
@@ -136,7 +145,9 @@ def test_watching_changes_nothing_and_unwatched_processes_only_count(watch, tmp_
         if name == "full":
             assert len(seen.trace.steps) == 6
     for name in ("counted", "full"):
-        for one, other in zip(results["none"]["model"].values(), results[name]["model"].values(), strict=True):
+        for one, other in zip(
+            results["none"]["model"].values(), results[name]["model"].values(), strict=True
+        ):
             assert torch.equal(one, other)
 
 

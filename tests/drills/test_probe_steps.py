@@ -51,10 +51,14 @@ for epoch in range(2):
     assert kinds(trace.steps[0]) == []
     assert kinds(trace.steps[1]) == ["0/exp_avg", "0/exp_avg_sq", "0/step"]
     assert trace.steps[3].before.optimizer["0/step"].values() == [3.0] * 6
-    assert [step.before.groups[0][0]["lr"] for step in trace.steps] == pytest.approx([0.1, 0.1, 0.01, 0.01, 1e-3, 1e-3])
+    assert [step.before.groups[0][0]["lr"] for step in trace.steps] == pytest.approx(
+        [0.1, 0.1, 0.01, 0.01, 1e-3, 1e-3]
+    )
     assert [step.before.schedules[0]["last_epoch"] for step in trace.steps] == [0, 1, 2, 3, 4, 5]
     assert next(iter(trace.steps[0].before.groups[0][0])) == "lr"
-    assert sorted(sample for step in trace.steps[:3] for sample in step.micro_steps[0].samples) == list(range(12))
+    assert sorted(sample for step in trace.steps[:3] for sample in step.micro_steps[0].samples) == list(
+        range(12)
+    )
     assert len({step.micro_steps[0].inputs for step in trace.steps}) == 6
     assert all(step.micro_steps[0].loss > 0 for step in trace.steps)
     assert trace.end.state.weights == trace.steps[-1].weights_after
@@ -135,7 +139,9 @@ for round in range(2):
     assert kinds(steps[3]) == ["0/exp_avg", "0/exp_avg_sq", "0/step", "1/exp_avg", "1/exp_avg_sq", "1/step"]
     other = watch(text, "0.2").trace.steps
     assert other[2].before.weights != steps[2].before.weights
-    assert [m.inputs for s in other for m in s.micro_steps] == [m.inputs for s in steps for m in s.micro_steps]
+    assert [m.inputs for s in other for m in s.micro_steps] == [
+        m.inputs for s in steps for m in s.micro_steps
+    ]
 
 
 def test_optimizers_called_in_a_row_make_one_step(watch):

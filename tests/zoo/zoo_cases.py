@@ -56,7 +56,17 @@ def load_cases() -> list[ZooCase]:
 def drill_case(case: ZooCase, folder: Path, *, twin: bool) -> dict[str, Any]:
     """Drill a case (or its twin) from a copy of the zoo in ``folder`` and return ``drill.json``."""
     shutil.copytree(ZOO, folder / "zoo", ignore=shutil.ignore_patterns("test_*", "__pycache__", "*.toml"))
-    words = [sys.executable, "-m", "samestep.cli.main", "drill", "--json", "--only", ",".join(case.families)]
+    words = [
+        sys.executable,
+        "-m",
+        "samestep.cli.main",
+        "drill",
+        "--json",
+        "--jobs",
+        "1",
+        "--only",
+        ",".join(case.families),
+    ]
     if case.resume_with:
         words += ["--resume-with", case.resume_with]
     for also in [case.also] if isinstance(case.also, str) else case.also:

@@ -35,6 +35,7 @@ LEADING_NAMES = frozenset(
     {"global_step", "global_steps", "global_iter", "iteration", "iterations", "current_step", "current_iter"}
     | {"cur_iter", "completed_steps", "steps_done", "steps_completed", "step_count", "optimizer_step"}
     | {"optimizer_steps", "total_steps", "num_updates", "num_steps", "steps_taken", "train_step"}
+    | {"overall_step", "iter_num", "step_num", "iteration_count", "total_iterations", "num_iterations"}
 )
 """Last parts of paths that only ever name a run's own step counter; what one of them says is decisive."""
 
@@ -118,7 +119,7 @@ class Alignment:
         if self.step is not None and not self.fresh_weights_only:
             return self.step
         near = self.nearest if self.distance <= NEAR_DISTANCE else None
-        ordered = [self.ema_step, self.elsewhere, 0 if self.fresh else None, near, expected]
+        ordered = [self.ema_step, self.elsewhere, near, 0 if self.fresh else None, expected]
         return next((step for step in ordered if step is not None), None)
 
 

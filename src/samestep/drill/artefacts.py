@@ -99,7 +99,8 @@ def differing_artefacts(
     """Return files of the control's durable folder that ``folder`` lacks or holds with other content.
 
     Only files are looked at that both controls left equal, so clocks and paths inside a file do not count: tensors
-    are compared by content, everything else byte for byte.
+    are compared by content, text byte for byte. Other files (pickled arguments) may rightly tell a restart from a
+    first start.
     """
     first, second, third = (tensor_content(root) for root in (control, other_control, folder))
     differing = []
@@ -108,12 +109,22 @@ def differing_artefacts(
             continue
         if path in first:
             equal_controls, equal = first[path] == second.get(path), first[path] == third.get(path)
+        elif not _is_text(control / path):
+            continue
         else:
             equal_controls = _same_bytes(control / path, other_control / path)
             equal = _same_bytes(control / path, folder / path)
         if equal_controls and not equal:
             differing.append(path)
     return differing
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        path.read_text(encoding="utf-8")
+    except (UnicodeDecodeError, OSError):
+        return False
+    return True
 
 
 def _same_bytes(one: Path, two: Path) -> bool:

@@ -82,7 +82,6 @@ class AttemptRecord:
         ending: how it ended.
         seconds: wall time.
         log: its output.
-        not_followed: what its probes could not follow, and why.
     """
 
     name: str
@@ -90,7 +89,6 @@ class AttemptRecord:
     ending: Ending
     seconds: float
     log: Path
-    not_followed: list[str]
 
     @property
     def steps(self) -> int:
@@ -198,6 +196,7 @@ class Attempt:
             log_tail=read_tail(self.log),
             hit_step_limit=limit,
             booted=len(list(self.traces.glob(BOOT_PATTERN))),
+            not_followed=not_followed(traces),
         )
         return AttemptRecord(
             name=self.plan.name,
@@ -205,7 +204,6 @@ class Attempt:
             ending=ending,
             seconds=time.monotonic() - self._started,
             log=self.log,
-            not_followed=not_followed(traces),
         )
 
     def _environment(self) -> dict[str, str]:

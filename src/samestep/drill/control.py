@@ -137,8 +137,8 @@ def _unwatched_error(record: AttemptRecord) -> DrillError:
     if record.ending.booted:
         message = "the command ended well, but no optimizer step was seen in any of its processes"
         hint = "does it train with torch? An optimizer outside torch.optim is not followed"
-        if record.not_followed:
-            hint = f"not followed: {'; '.join(record.not_followed[:2])}"
+        if record.ending.not_followed:
+            hint = f"not followed: {'; '.join(record.ending.not_followed[:2])}"
     else:
         message = "not-watched: no process of the command came up under the probe"
         hint = "start Python without -I and -S, or call samestep.probe.install() at the top of the script"

@@ -23,7 +23,11 @@ def inventory(ground: Ground, scenarios: Iterable[ScenarioResult]) -> list[Inven
     trace = ground.control.record.traces[0]
     cuts = [item for item in scenarios if item.family in _RUN_FAMILIES]
     lost = _lost(cuts)
-    proven = any(item.observed.outcome is Outcome.SAME and item.observed.resume_step for item in cuts)
+    compared = {Outcome.SAME, Outcome.DIFFERENT}
+    proven = any(
+        item.observed.outcome in compared and item.observed.resume_step and item.observed.steps_verified
+        for item in cuts
+    )
     rows = []
     for component, (present, detail) in _present(trace).items():
         if component in lost:
@@ -92,12 +96,13 @@ def not_checked(result: DrillResult, options: DrillOptions, not_followed: Iterab
     open_points += [
         f"the {family} scenarios (left out by --only or --replay)"
         for family in (Family.CUT, Family.NOTICE, Family.DAMAGE, Family.RESTART)
-        if result.scenarios and family not in ran
+        if result.scenarios and family not in ran and not (family is Family.RESTART and options.steps)
     ]
     if result.scenarios:
-        open_points.append(
-            f"more than {options.verify_steps} steps after most restarts (--verify-steps); one per family ran to its end"
-        )
+        limit = f"more than {options.verify_steps} steps after most restarts (--verify-steps)"
+        open_points.append(f"{limit}; one per family ran to its end")
+    if options.steps:
+        open_points.append("the end of the run: the drill ended it (--steps)")
     followed = result.control.series if result.control else []
     if followed and not any(rate is not None for series in followed for rate in series.learning_rate):
         open_points.append("learning rates: no optimizer showed one")

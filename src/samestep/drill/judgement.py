@@ -18,8 +18,8 @@ class Reference:
         traces: one per rank, ordered by rank.
         save_steps: steps complete at each save, ascending.
         epoch_ends: steps that ended an epoch, as far as known.
-        followers: optional second control (per rank) for values that are noise: a plain value that differs between the controls
-            is never judged.
+        followers: optional second control (per rank) for values that are noise: a plain value that differs
+            between the controls is never judged.
     """
 
     traces: list[Trace]
@@ -38,6 +38,7 @@ class Ending:
         log_tail: the last lines of its output (stdout and stderr together).
         hit_step_limit: the probe ended it because enough steps were verified.
         booted: number of processes in which the probe came up.
+        not_followed: what the probes could not follow, and why.
     """
 
     exit_code: int | None = None
@@ -45,6 +46,7 @@ class Ending:
     log_tail: str = ""
     hit_step_limit: bool = False
     booted: int = 1
+    not_followed: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Case:
         family: ``cut``, ``notice``, ``damage``, ``transfer`` or ``restart``.
         cut_step: steps complete when the machine was lost.
         whole_steps: steps of all whole checkpoints on the disk state, ascending; empty: nothing to resume from.
-        damaged: names of the damaged parts, relative to the durable folder (``checkpoint-18/optimizer.pt``); empty when none.
+        damaged: names of the damaged parts, relative to the durable folder (``checkpoint-18/optimizer.pt``);
+            empty when none.
         damaged_step: step of the checkpoint that was damaged.
         flipped: the damage is one flipped byte.
         foreign_steps: steps of checkpoints of another run that lie there too.

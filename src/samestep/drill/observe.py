@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +120,8 @@ def _matches(path: str, shapes: set[str]) -> bool:
 def epoch_ends(steps: Sequence[StepRecord]) -> list[int]:
     """Return the steps that ended an epoch: the next step uses a sample that this epoch already used.
 
-    Samples are the sampler's indices where they could be followed, else the digest of the batch.
+    Samples are the sampler's indices where they could be followed, else the digest of the batch. Sampling with
+    replacement repeats samples too, and has no epochs: its stretches without a repetition differ in length.
     """
     seen: set[Any] = set()
     ends: list[int] = []
@@ -129,7 +131,8 @@ def epoch_ends(steps: Sequence[StepRecord]) -> list[int]:
             ends.append(step.index - 1)
             seen = set()
         seen |= identities
-    return ends
+    lengths = {end - begin for begin, end in pairwise([0, *ends])}
+    return ends if max(lengths, default=0) - min(lengths, default=0) <= 1 else []
 
 
 def sample_identities(step: StepRecord) -> set[Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-
 if TYPE_CHECKING:
-    from samestep.contract import Family
     from pathlib import Path
+
+    from samestep.contract import Family
 
 
 @dataclass(frozen=True, kw_only=True)

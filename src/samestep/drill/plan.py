@@ -381,20 +381,26 @@ class Planner:
         ]
 
     def _finished(self) -> list[Scenario]:
+        """Start the finished run once more; a run that the drill itself ended has not finished."""
+        if self.options.steps:
+            return []
+        steps, save = self.facts.steps, self.facts.save_steps[-1]
+        done = save == steps
         return [
             Scenario(
                 name="restart/finished",
                 family=Family.RESTART,
                 title="the finished run started once more",
                 disk=DiskState(FINAL),
-                expected=Expectation(outcomes=[Outcome.SAME, Outcome.REFUSED], resume_step=self.facts.steps),
+                expected=Expectation(outcomes=[Outcome.SAME, Outcome.REFUSED], resume_step=save),
                 case=Case(
                     family=str(Family.RESTART),
-                    cut_step=self.facts.steps,
+                    cut_step=steps,
                     whole_steps=list(self.facts.save_steps),
-                    finished=True,
+                    finished=done,
                 ),
-                verify_steps=self.options.verify_steps,
+                # beyond the end of the control, so that a run that does not stop there shows
+                verify_steps=steps - save + self.options.verify_steps,
             )
         ]
 

@@ -159,7 +159,10 @@ class Save(msgspec.Struct, kw_only=True):
 
 
 class InventoryRow(msgspec.Struct, kw_only=True):
-    """One row of the component inventory: ``state`` is ``saved``, ``lost``, ``untracked``, ``absent`` or ``not-checked``."""
+    """One row of the component inventory.
+
+    ``state`` is ``saved``, ``lost``, ``untracked``, ``absent`` or ``not-checked``.
+    """
 
     component: str
     state: str

@@ -125,7 +125,7 @@ class Drill:
         second, unwatched = self._second_control(workshop, planner, first)
         criterion = criteria.derive(first.record.traces, second.record.traces)
         ground = Ground(workshop, second, first, criterion)
-        self._not_followed = second.record.not_followed
+        self._not_followed = second.record.ending.not_followed
         self.result.criterion = criterion
         self.result.control = self._control(ground, unwatched)
         noisy = criteria.too_noisy(criterion, first.record.traces, second.record.traces)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from samestep.contract.words import Word
 
 if TYPE_CHECKING:
-    from samestep.trace import ParkPoint
     from pathlib import Path
 
     from samestep.contract import Family
     from samestep.drill.judgement import Case
     from samestep.drill.result import Expectation
+    from samestep.trace import ParkPoint
 
 FINAL = "final"
 """Name of the snapshot taken after the control ended."""

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 FRAME = re.compile(r'^\s*(File ".*", line \d+|~*\^+~*$)')
 """Lines of a traceback that show where, not what."""
 
+PLACE = re.compile(r'^\s*File ".*", line \d+')
+"""The line of a traceback that the source line follows."""
+
+PROGRESS_BAR = re.compile(r"\d+%\|")
+"""A bar whose label may hold any word."""
+
 FUNCTION = re.compile(r'^\s*File ".*", line \d+, in (\w+)', re.MULTILINE)
 """The functions that a traceback went through."""
 
@@ -76,8 +82,9 @@ def judge_stop(reference: Reference, ending: Ending, case: Case, expected: Expec
         done = _told(Outcome.SAME, ending, "took no step: the run was finished")
         done.observation.resume_step, done.observation.ran_to_end = total, True
         return done
-    if ending.exit_code is None or not total:
-        return _told(Outcome.INCONCLUSIVE, ending, "took no step")
+    if ending.not_followed or ending.exit_code is None or not total:
+        why = f" that could be followed: {ending.not_followed[0]}" if ending.not_followed else ""
+        return _told(Outcome.INCONCLUSIVE, ending, f"took no step{why}")
     return _ended_early(reference, ending, due, total)
 
 
@@ -96,6 +103,8 @@ def _failed(ending: Ending, case: Case) -> Judgement:
         return _told(Outcome.REFUSED, ending, f"names the damaged part{fallback}")
     if case.changed and any(CHANGED.search(line) for line in complaints(ending.log_tail)):
         return _told(Outcome.REFUSED, ending, "names what does not fit")
+    if case.damaged and not case.whole_steps:
+        return _told(Outcome.REFUSED, ending, "stops; no whole checkpoint was there")
     last = next(iter(reversed(complaints(ending.log_tail))), "no message")
     record = finding(
         "crash-on-resume",
@@ -106,9 +115,13 @@ def _failed(ending: Ending, case: Case) -> Judgement:
     return _told(
         Outcome.CRASHED,
         ending,
-        f"exit code {ending.exit_code}, does not name what is wrong{fallback}",
+        f"exit code {ending.exit_code}, {_unnamed(case)}{fallback}",
         record,
     )
+
+
+def _unnamed(case: Case) -> str:
+    return "does not name what is wrong" if case.whole_steps else "cannot start anew"
 
 
 def _loaded(log: str, case: Case) -> list[Component]:
@@ -131,7 +144,7 @@ def _components(text: str) -> list[Component]:
 def _echoes(log: str) -> list[str]:
     """Return the source lines that a traceback shows."""
     lines = log.splitlines()
-    return [line for before, line in pairwise(lines) if FRAME.match(before) and not FRAME.match(line)]
+    return [line for before, line in pairwise(lines) if PLACE.match(before)]
 
 
 def _ended_early(reference: Reference, ending: Ending, due: int, total: int) -> Judgement:
@@ -158,13 +171,13 @@ def complaints(log: str) -> list[str]:
     lines = log.splitlines()
     raised = False
     for place, line in enumerate(lines):
-        echo = place > 0 and FRAME.match(lines[place - 1]) is not None
-        if FRAME.match(line) or not line.strip():
+        echo = place > 0 and PLACE.match(lines[place - 1]) is not None
+        if echo or FRAME.match(line) or PROGRESS_BAR.search(line) or not line.strip():
             continue
         raised = raised or RAISED.match(line.strip()) is not None
         if line.startswith("Traceback"):
             raised = False
-        elif not echo and (raised or COMPLAINT.search(line)):
+        elif raised or COMPLAINT.search(line):
             found.append(line.strip())
     return found
 

@@ -110,13 +110,17 @@ class Capture:
         """Return the state with its optimizers under their indices."""
         state = shot.state
         by_index = sorted(
-            (self._indices[item.optimizer], item) for item in shot.optimizers if item.optimizer in self._indices
+            (self._indices[item.optimizer], item)
+            for item in shot.optimizers
+            if item.optimizer in self._indices
         )
         state.groups = [[] for _ in range(by_index[-1][0] + 1)] if by_index else []
         for index, item in by_index:
             state.groups[index] = item.groups
             state.optimizer.update({f"{index}/{kind}": content for kind, content in item.kinds.items()})
-        state.schedules = [counters for owner, counters in shot.schedules if owner is None or owner in self._indices]
+        state.schedules = [
+            counters for owner, counters in shot.schedules if owner is None or owner in self._indices
+        ]
         return state
 
     def _averages(self, alive: list[Any], frame: FrameType | None, full: bool) -> list[Average]:

@@ -59,7 +59,8 @@ def has_nonzero(tensor: Any) -> bool:
     """Return whether any element differs from zero."""
     with undisturbed():
         return any(
-            isinstance(leaf, TensorLeaf) and bool(leaf.tensor.count_nonzero()) for _, leaf in leaves_of("", tensor)
+            isinstance(leaf, TensorLeaf) and bool(leaf.tensor.count_nonzero())
+            for _, leaf in leaves_of("", tensor)
         )
 
 

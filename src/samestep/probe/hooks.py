@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 def install(session: Session) -> None:
     """Patch torch so that ``session`` hears of every step; done once per process."""
-    for watch in (_watch_forwards, _watch_backwards, _watch_updates, _watch_scalers, _watch_schedulers, _watch_data):
+    for watch in (
+        _watch_forwards,
+        _watch_backwards,
+        _watch_updates,
+        _watch_scalers,
+        _watch_schedulers,
+        _watch_data,
+    ):
         _tried(watch, session)
     os.register_at_fork(after_in_child=session.forked)
     atexit.register(session.end)

@@ -220,7 +220,10 @@ def _gathered(tensor: Any, count: int) -> list[float]:
     places = torch.arange(count, dtype=torch.int64, device=tensor.device)
     places = (2 * places + 1) * tensor.numel() // (2 * count)
     numbers = tensor.detach().reshape(-1)[places]
-    return [float(number) for number in numbers.to(torch.float32 if _is_small(numbers) else torch.float64).tolist()]
+    return [
+        float(number)
+        for number in numbers.to(torch.float32 if _is_small(numbers) else torch.float64).tolist()
+    ]
 
 
 def _is_small(numbers: Any) -> bool:

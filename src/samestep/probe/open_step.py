@@ -36,7 +36,9 @@ class OpenStep:
         """Add what went into a forward of the current micro-step."""
         micro = self.record.micro_steps[-1]
         micro.forwards += 1
-        micro.inputs = hashlib.blake2b("|".join([micro.inputs, *digests]).encode(), digest_size=16).hexdigest()
+        micro.inputs = hashlib.blake2b(
+            "|".join([micro.inputs, *digests]).encode(), digest_size=16
+        ).hexdigest()
         if micro.samples is None:
             micro.samples = samples
 

@@ -46,7 +46,10 @@ class Recorder:
         """Look at the process group again, which may be younger than the header."""
         self.rank, self.world_size = surroundings.ranks()
         writer = self._writer
-        if writer is not None and (writer.header.rank, writer.header.world_size) != (self.rank, self.world_size):
+        if writer is not None and (writer.header.rank, writer.header.world_size) != (
+            self.rank,
+            self.world_size,
+        ):
             writer.reopen(surroundings.header(self._attempt, CPU_ALGORITHM))
 
     def forget(self, at_exit: Callable[[], None]) -> None:
@@ -98,4 +101,3 @@ class Recorder:
         from multiprocessing.util import Finalize
 
         Finalize(None, self._at_exit, exitpriority=-100)
-

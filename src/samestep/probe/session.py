@@ -192,7 +192,9 @@ class Session:
         """Record what the probe could not follow."""
         reason = why if isinstance(why, str) else f"{type(why).__name__}: {why}"
         try:
-            self._recorder.event_once("not-followed", self._windows.steps, {"what": what, "why": reason[:500]})
+            self._recorder.event_once(
+                "not-followed", self._windows.steps, {"what": what, "why": reason[:500]}
+            )
         except Exception:
             return  # a full disk must not stop the training; the missing records tell
 
@@ -310,7 +312,9 @@ class Session:
         if self._windows.updating or not due or not self._orders.watch or not self.changed(window):
             return
         self._unseen = True
-        self.not_followed("optimizer", "weights changed between two forwards without a call of a torch.optim.Optimizer")
+        self.not_followed(
+            "optimizer", "weights changed between two forwards without a call of a torch.optim.Optimizer"
+        )
         self._windows.unseen_update(UNSEEN)
         window.content.add_unseen_update()
         self._note_weights(window.content)

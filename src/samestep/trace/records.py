@@ -11,7 +11,7 @@ import base64
 import dataclasses
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -251,9 +251,8 @@ def from_plain(data: dict[str, Plain]) -> Record:
     cls = _KINDS[data["kind"]]
     fields = {f.name for f in dataclasses.fields(cls)}
     known = {name: value for name, value in data.items() if name in fields}
-    return cls(
-        **{name: _BUILDERS[name](value) if name in _BUILDERS else value for name, value in known.items()}
-    )
+    built = {name: _BUILDERS[name](value) if name in _BUILDERS else value for name, value in known.items()}
+    return cast("Record", cls(**built))
 
 
 def _quantity(data: Plain) -> Quantity | None:

@@ -71,6 +71,11 @@ def test_an_epoch_ends_where_samples_come_again():
     assert epoch_ends([step(i + 1, samples) for i, samples in enumerate(order)]) == [2, 4]
 
 
+def test_sampling_with_replacement_has_no_epochs():
+    order = [[0, 1], [1, 2], [3, 4], [5, 6], [0, 7], [3, 9], [0, 8]]
+    assert epoch_ends([step(i + 1, samples) for i, samples in enumerate(order)]) == []
+
+
 def test_without_sample_indices_the_content_of_batches_tells_epochs():
     assert epoch_ends([step(i + 1, inputs=name) for i, name in enumerate("abcabc")]) == [3]
 

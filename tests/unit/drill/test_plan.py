@@ -169,3 +169,19 @@ def test_any_two_saves_give_a_plan_inside_the_run(saves, verify):
         (p.step + (p.where == "boundary"), {"boundary": -1, "micro": 0, "update": 1}[p.where]) for p in points
     ]
     assert moments == sorted(moments)
+
+
+def test_a_finished_run_must_take_no_step():
+    finished = by_name(plan())["restart/finished"]
+    assert finished.case.finished
+    assert finished.expected.resume_step == 24
+
+
+def test_a_run_that_did_not_save_its_end_may_take_the_last_steps_again_and_no_more():
+    finished = by_name(plan(facts(save_steps=[6, 12, 18])))["restart/finished"]
+    assert not finished.case.finished
+    assert (finished.expected.resume_step, finished.verify_steps) == (18, 10)
+
+
+def test_a_run_that_the_drill_ended_is_not_finished():
+    assert "restart/finished" not in by_name(plan(chosen=options(steps=24)))

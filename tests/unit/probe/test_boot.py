@@ -24,7 +24,13 @@ def start(tmp_path):
         env = {**os.environ, "PYTHONPATH": path}
         env = {**environment(tmp_path / "orders.json", env), **variables}
         done = subprocess.run(
-            [sys.executable, *arguments], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, *arguments],
+            env=env,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         marks = [json.loads(file.read_text()) for file in folder.glob("boot-*.json")]
         return done, marks
@@ -33,7 +39,9 @@ def start(tmp_path):
 
 
 def test_every_python_process_leaves_a_mark_and_imports_nothing_heavy(start):
-    code = "import sys; print([m for m in ('torch', 'dataclasses', 'inspect', 'samestep') if m in sys.modules])"
+    code = (
+        "import sys; print([m for m in ('torch', 'dataclasses', 'inspect', 'samestep') if m in sys.modules])"
+    )
     done, (mark,) = start("-c", code)
     assert done.stdout == "[]\n"
     assert done.stderr == ""
@@ -77,7 +85,9 @@ def test_unreadable_orders_are_told_and_do_not_stop_the_script(start):
 
 def test_a_torch_that_cannot_be_watched_still_imports(start, tmp_path):
     (tmp_path / "torch.py").write_text("answer = 42")
-    done, _ = start("-c", "import torch; print(torch.answer, type(torch.__loader__).__name__)", path=str(tmp_path))
+    done, _ = start(
+        "-c", "import torch; print(torch.answer, type(torch.__loader__).__name__)", path=str(tmp_path)
+    )
     assert done.stdout == "42 SourceFileLoader\n"
     assert "samestep: the probe could not attach" in done.stderr
 

@@ -6,9 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from samestep.probe import leaves  # noqa: E402
+from samestep.probe import leaves, mixing  # noqa: E402
 from samestep.probe.content import has_nonzero, quantity, tensor_digest  # noqa: E402
-from samestep.probe.mixing import mixed_digest  # noqa: E402
 
 DTYPES = [
     torch.float32,
@@ -162,18 +161,22 @@ def test_numbers_and_tensors_are_both_content():
     assert quantity([("step", 3)], 4) != quantity([("step", 4)], 4)
 
 
-def test_mixed_digests_see_every_word_and_every_swap():
-    tensor = torch.randint(-(2**62), 2**62, (40_000,), generator=torch.Generator().manual_seed(0))
-    seen = {mixed_digest(tensor)}
-    for position in (0, 1, 32_767, 32_768, 39_999):
+def test_mixed_digests_see_every_word_and_every_swap(monkeypatch):
+    monkeypatch.setattr(mixing, "CHUNK_WORDS", 1000)
+    tensor = torch.randint(-(2**62), 2**62, (4000,), generator=torch.Generator().manual_seed(0))
+    seen = {mixing.mixed_digest(tensor)}
+    for position in (0, 1, 999, 1000, 1005, 3999):
         changed = tensor.clone()
         changed[position] += 1
-        seen.add(mixed_digest(changed))
+        seen.add(mixing.mixed_digest(changed))
+        flipped = tensor.clone()
+        flipped[[position, 7]] ^= -(2**63)
+        seen.add(mixing.mixed_digest(flipped))
         swapped = tensor.clone()
         swapped[position], swapped[5] = tensor[5].item(), tensor[position].item()
-        seen.add(mixed_digest(swapped))
-    assert len(seen) == 11
-    assert len({mixed_digest(torch.zeros(size)) for size in (2, 40_000, 70_000)}) == 3
+        seen.add(mixing.mixed_digest(swapped))
+    assert len(seen) == 19
+    assert len({mixing.mixed_digest(torch.zeros(size)) for size in (2, 1000, 4000)}) == 3
 
 
 def test_zero_gradients_are_told_from_others():

@@ -113,7 +113,10 @@ def _step_of(pair: Beside, name: str, content: Quantity) -> int | None:
 
 
 def _same_set(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    return bool(one.size) and one.size == other.size and np.array_equal(np.sort(one), np.sort(other))
+    """Tell whether the same numbers stand in another order."""
+    if not one.size or one.size != other.size or np.array_equal(one, other):
+        return False
+    return np.array_equal(np.sort(one), np.sort(other))
 
 
 def _unexpected(pair: Beside, seen: Aligned) -> Iterator[_Loss]:

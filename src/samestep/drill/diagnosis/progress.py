@@ -24,7 +24,8 @@ CALLBACK_PATH = re.compile(
 """Paths of plain values that belong to callbacks and best-metric tracking."""
 
 CONSUMED_PATH = re.compile(
-    r"(samples|tokens|examples|images)_(seen|consumed)$|(seen|consumed)_(samples|tokens|examples|images)$",
+    r"(samples|tokens|examples|images)_(seen|consumed)$|"
+    r"(seen|consumed|total|num)_(train_)?(samples|tokens|examples|images)$",
     re.IGNORECASE,
 )
 """Paths of plain values that count the data used by the whole run."""
