@@ -2,10 +2,10 @@
 
     python benchmarks/drill_vs_ckpt_chaos.py --chaos path/to/ckpt-chaos
 
-Both tools get the same command and the same number of jobs; controls and reference runs are included in both times.
-An interruption counts as verified only when the restarted run really resumed from a checkpoint *and* what it did then was
-compared with an uninterrupted run. ckpt-chaos lives in its own virtual environment: the script makes one below
-``benchmarks/.ckpt-chaos`` when ``--chaos`` is not given.
+Both tools get the same command and the same number of jobs; controls and reference runs are included in both
+times. An interruption counts as verified only when the restarted run really resumed from a checkpoint *and* what
+it did then was compared with an uninterrupted run. ckpt-chaos lives in its own virtual environment: the script
+makes one below ``benchmarks/.ckpt-chaos`` when ``--chaos`` is not given.
 """
 
 from __future__ import annotations

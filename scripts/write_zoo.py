@@ -31,7 +31,7 @@ def tables(rows: list[dict[str, str]]) -> str:
     caught = sum(bool(row["passed"]) for row in defects)
     quiet = sum(bool(row["passed"]) for row in clean)
     lines = [
-        f"{caught} of {len(defects)} defects caught with their component named; "
+        f"{caught} of {len(defects)} defects caught with their component named.",
         f"{quiet} of {len(clean)} clean scripts passed without an alarm. {versions()}",
         "",
         "## Defects",

@@ -8,6 +8,7 @@ import time
 
 import psutil
 import pytest
+
 from drilling import LOOP, Project
 
 pytestmark = pytest.mark.timeout(600)

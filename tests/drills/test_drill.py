@@ -5,8 +5,8 @@ import sys
 
 import jsonschema
 import pytest
-from drilling import LOOP, ROOT, Project
 
+from drilling import LOOP, ROOT, Project
 from samestep.process import tree_digest
 
 pytestmark = pytest.mark.timeout(900)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,7 @@ def drill(
     flags = {name: _split_words(value) if name == "only" else value for name, value in flags.items()}
     options = drill_options(list(command), load_settings(flags, folder, os.environ), folder, replay or "")
     prepare_run_folder(options.run_folder)
-    colour = click.get_text_stream("stdout").isatty() if context.color is None else context.color
+    colour = sys.stdout.isatty() if context.color is None else context.color
     progress = Progress(quiet=as_json, colour=colour)
     with progress:
         result = Drill(options, progress, __version__).run()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from samestep.report.terminal import DEFAULT_WIDTH, TerminalReport
+from samestep.report.view import count_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -61,7 +62,7 @@ class Progress:
         if self._bar is not None and self._task is not None:
             self._bar.reset(self._task, total=len(titles), description="scenarios")
         else:
-            click.echo(f"{len(titles)} scenarios", err=True)
+            click.echo(count_of(len(titles), "scenario"), err=True)
 
     def running(self, title: str) -> None:
         """Show which scenario begins."""

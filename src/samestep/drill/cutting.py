@@ -34,14 +34,16 @@ class DiskStateMade:
         folder: the durable folder left behind.
         records: the attempts it took; empty when it is a snapshot of the control.
         findings: what showed while it was made.
-        complete: steps complete at the cut, in steps of the control; None when the cut was never reached.
-        saves: saves made by those attempts, in steps of the control.
+        reached: the cut was reached.
+        steps: steps that the attempt took before the cut, counted from its own start.
+        saves: saves that it made, counted so too.
     """
 
     folder: Path
     records: list[AttemptRecord] = field(default_factory=list)
     findings: list[FindingRecord] = field(default_factory=list)
-    complete: int | None = None
+    reached: bool = True
+    steps: int = 0
     saves: list[int] = field(default_factory=list)
 
 
@@ -59,7 +61,7 @@ def make_disk_state(ground: Ground, scenario: Scenario, folder: Path, label: str
 def _from_snapshot(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
     del label
     _lay_out(ground, scenario, folder)
-    return DiskStateMade(folder, complete=scenario.case.cut_step)
+    return DiskStateMade(folder)
 
 
 def _lay_out(ground: Ground, scenario: Scenario, folder: Path) -> None:
@@ -77,7 +79,7 @@ def _from_killed_run(ground: Ground, scenario: Scenario, folder: Path, label: st
         record, reached = _run_and_kill(ground, scenario, machine, command, f"{label}-cut")
         machine.snapshot(folder)
     findings = _bytes_left(ground, scenario, folder) if reached else []
-    return _made(folder, record, findings, begin=0, reached=reached)
+    return _made(folder, record, findings, reached=reached)
 
 
 def _bytes_left(ground: Ground, scenario: Scenario, folder: Path) -> list[FindingRecord]:
@@ -108,7 +110,7 @@ def _from_noticed_run(ground: Ground, scenario: Scenario, folder: Path, label: s
         saved = tensor_content(machine.out) != before
         machine.snapshot(folder)
     findings = [] if notice is None else notice_findings(notice, saved=saved)
-    return _made(folder, attempt.record(), findings, begin=0, reached=reached)
+    return _made(folder, attempt.record(), findings, reached=reached)
 
 
 def notice_findings(notice: NoticeRecord, *, saved: bool) -> list[FindingRecord]:
@@ -134,14 +136,13 @@ def notice_findings(notice: NoticeRecord, *, saved: bool) -> list[FindingRecord]
 def _from_second_cut(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
     """Restart from the laid-out state and cut that run in its turn."""
     _lay_out(ground, scenario, folder)
-    begin = (scenario.case.cut_step or 0) - _point(scenario).step
     with ground.workshop.machine(f"{label}-first") as machine:
         machine.place(folder)
         shutil.rmtree(folder)
         command = ground.workshop.restart_command(machine)
         record, reached = _run_and_kill(ground, scenario, machine, command, f"{label}-first")
         machine.snapshot(folder)
-    return _made(folder, record, [], begin=begin, reached=reached)
+    return _made(folder, record, [], reached=reached)
 
 
 def _run_and_kill(
@@ -154,15 +155,16 @@ def _run_and_kill(
 
 
 def _made(
-    folder: Path, record: AttemptRecord, findings: list[FindingRecord], *, begin: int, reached: bool
+    folder: Path, record: AttemptRecord, findings: list[FindingRecord], *, reached: bool
 ) -> DiskStateMade:
     bursts = save_bursts(record.traces, find_units(folder), is_log) if record.traces else []
     return DiskStateMade(
         folder,
         records=[record],
         findings=findings,
-        complete=begin + record.steps if reached else None,
-        saves=[begin + burst.step for burst in bursts],
+        reached=reached,
+        steps=record.steps,
+        saves=[burst.step for burst in bursts],
     )
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from samestep.drill.result import FindingRecord
     from samestep.drill.scenario import Scenario
     from samestep.process import Machine
+    from samestep.trace import ParkPoint
 
 _BAD = {Outcome.DIFFERENT, Outcome.RESTARTED, Outcome.CRASHED}
 
@@ -46,11 +47,12 @@ def run_scenario(ground: Ground, scenario: Scenario, *, sabotage: str = "") -> S
     try:
         made = make_disk_state(ground, scenario, folder, label)
         records = list(made.records)
-        judgement = _first_restart(ground, scenario, made)
-        if judgement is None:
+        judgement = _before_the_cut(ground, scenario, made)
+        begin = judgement.observation.resume_step or 0
+        if judgement.observation.outcome is Outcome.SAME:
             record, artefacts = _restart(ground, scenario, made, label, sabotage)
             records.append(record)
-            judgement = _judged(ground, scenario, made, record)
+            judgement = _judged(ground, scenario, _case(scenario, made, begin), made, record)
             if artefacts and judgement.observation.outcome is Outcome.SAME:
                 _add_artefacts(judgement, artefacts, ground.control.facts.steps)
     finally:
@@ -107,22 +109,10 @@ def _add_artefacts(judgement: Judgement, artefacts: list[str], step: int) -> Non
     judgement.observation.summary = "steps agree, final files differ"
 
 
-def _judged(ground: Ground, scenario: Scenario, made: DiskStateMade, record: AttemptRecord) -> Judgement:
-    if made.complete is None:
-        observation = Observation(
-            outcome=Outcome.INCONCLUSIVE,
-            exit_code=made.records[-1].ending.exit_code,
-            summary="the run to be cut ended before the cut",
-        )
-        return Judgement(observation, made.findings)
-    verdict = judge(
-        ground.reference,
-        record.traces,
-        record.ending,
-        _case(scenario, made),
-        scenario.expected,
-        ground.criterion,
-    )
+def _judged(
+    ground: Ground, scenario: Scenario, case: Case, made: DiskStateMade, record: AttemptRecord
+) -> Judgement:
+    verdict = judge(ground.reference, record.traces, record.ending, case, scenario.expected, ground.criterion)
     if verdict.observation.outcome in _BAD:
         made.findings += _leanings(ground)
     return Judgement(verdict.observation, [*made.findings, *verdict.findings])
@@ -134,29 +124,47 @@ def _leanings(ground: Ground) -> list[FindingRecord]:
     return [finding("leaned-on-lost-machine", f"the control left {', '.join(strays[:3])}")] if strays else []
 
 
-def _first_restart(ground: Ground, scenario: Scenario, made: DiskStateMade) -> Judgement | None:
-    """Judge the restart before the second cut; None when it was the same, so that the second one decides."""
-    if scenario.arrangement is not Arrangement.TWICE or scenario.point is None:
-        return None
-    resumed = (scenario.case.cut_step or 0) - scenario.point.step
-    record = made.records[0]
+def _before_the_cut(ground: Ground, scenario: Scenario, made: DiskStateMade) -> Judgement:
+    """Judge what came before the cut: it must have been reached, and a restart in between must have been the same."""
+    if scenario.arrangement is Arrangement.TWICE and scenario.point is not None:
+        verdict = _first_restart(ground, scenario, scenario.point, made.records[0])
+        if verdict.observation.outcome is not Outcome.SAME:
+            verdict.observation.summary += ", before the second cut"
+            return verdict
+    else:
+        verdict = Judgement(Observation(outcome=Outcome.SAME, resume_step=0))
+    if made.reached:
+        return verdict
+    observation = Observation(
+        outcome=Outcome.INCONCLUSIVE,
+        exit_code=made.records[-1].ending.exit_code,
+        summary="the run to be cut ended before the cut",
+    )
+    return Judgement(observation, made.findings)
+
+
+def _first_restart(ground: Ground, scenario: Scenario, point: ParkPoint, record: AttemptRecord) -> Judgement:
+    resumed = (scenario.case.cut_step or 0) - point.step
     case = replace(scenario.case, whole_steps=[save for save in scenario.case.whole_steps if save <= resumed])
     expected = Expectation(outcomes=scenario.expected.outcomes, resume_step=resumed)
-    verdict = judge(ground.reference, record.traces, record.ending, case, expected, ground.criterion)
-    if verdict.observation.outcome is Outcome.SAME:
-        return None
-    verdict.observation.summary += ", before the second cut"
-    return verdict
+    return judge(ground.reference, record.traces, record.ending, case, expected, ground.criterion)
 
 
-def _case(scenario: Scenario, made: DiskStateMade) -> Case:
-    """Return the scenario's case, completed by what the attempt that was cut really saved."""
+def _case(scenario: Scenario, made: DiskStateMade, begin: int) -> Case:
+    """Return the scenario's case, completed by what the attempt that was cut really did.
+
+    Args:
+        scenario: as planned.
+        made: its disk state.
+        begin: control step from which the attempt that was cut had started.
+    """
     case = scenario.case
     if not made.records:
         return case
-    complete = made.complete or 0
-    saves = sorted({*made.saves, *(save for save in case.whole_steps if save <= complete)})
-    return replace(case, cut_step=complete, whole_steps=saves)
+    complete = begin + made.steps
+    saves = {begin + save for save in made.saves}
+    earlier = {save for save in case.whole_steps if save <= begin}
+    return replace(case, cut_step=complete, whole_steps=sorted(saves | earlier))
 
 
 def silence(judgement: Judgement, slugs: frozenset[str]) -> bool:

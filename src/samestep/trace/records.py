@@ -163,8 +163,8 @@ class StepRecord:
 class EventRecord:
     """Something that happened between steps.
 
-    ``name`` is one of ``parked`` (detail: point, handles_sigterm), ``released``, ``read`` (detail: path under the durable
-    folder that was opened for reading), ``idle-update`` (an optimizer call that was no step), ``sabotaged``
+    ``name`` is one of ``parked`` (detail: point, handles_sigterm), ``released``, ``read`` (detail: path under
+    the durable folder that was opened for reading), ``idle-update`` (an optimizer call that was no step), ``sabotaged``
     (detail: what), ``not-followed`` (detail: what, why), ``untracked`` (detail: name, type), ``device``
     (detail: the device the parameters live on), ``signal`` (detail: number), ``saved`` (detail: path of a
     checkpoint-like file whose writing began here, when the probe saw it).
