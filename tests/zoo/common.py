@@ -248,7 +248,10 @@ class Checkpoints:
         """
         found = self._newest_first()
         for path in found:
-            if state := read_whole(path):
+            state = read_whole(path)
+            if state and self.path(state.get("step", -1)) not in {path, self.path(-1)}:
+                print(f"{path}: holds step {state['step']}, set aside", file=sys.stderr)
+            elif state:
                 print(f"resuming from {path.name}", flush=True)
                 return state
         if found:

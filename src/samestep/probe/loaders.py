@@ -188,7 +188,9 @@ class LoaderWatch:
         return data
 
     def _wants_shift(self, iterator: Any) -> bool:
-        return self._shift and (not self._training or id(iterator._dataset) in self._training)
+        if not self._shift or (self._training and id(iterator._dataset) not in self._training):
+            return False
+        return _has_two_more(iterator)
 
     # -- bookkeeping -----------------------------------------------------------------------------------------
 
@@ -323,6 +325,14 @@ def _drop_oldest(iterator: Any) -> None:
     queue = iterator.__dict__.get(_FETCHED)
     if queue:
         queue.popleft()
+
+
+def _has_two_more(iterator: Any) -> bool:
+    """Say whether an epoch still holds the batch to drop and the one to deliver instead."""
+    try:
+        return len(iterator) - iterator._num_yielded > 1
+    except TypeError:  # a data set without a length
+        return True
 
 
 def _receiver(frame: Any) -> Any:
