@@ -220,10 +220,16 @@ def read_whole(path: Path) -> dict[str, Any] | None:
 
 
 class Checkpoints:
-    """Numbered files `ckpt-000004.pt`; the last two are kept, a damaged one is set aside aloud."""
+    """Numbered files `ckpt-000004.pt`; the last two are kept, a damaged one is set aside aloud.
 
-    def __init__(self, folder: Path, *, keep: int = 2) -> None:
-        self.folder, self.keep = folder, keep
+    Args:
+        folder: where they lie.
+        keep: how many stay.
+        checked: set aside a file whose own step is not the one in its name.
+    """
+
+    def __init__(self, folder: Path, *, keep: int = 2, checked: bool = True) -> None:
+        self.folder, self.keep, self.checked = folder, keep, checked
 
     def path(self, step: int) -> Path:
         """Return the file of one step."""
@@ -249,7 +255,7 @@ class Checkpoints:
         found = self._newest_first()
         for path in found:
             state = read_whole(path)
-            if state and self.path(state.get("step", -1)) not in {path, self.path(-1)}:
+            if state and self.checked and self.path(state.get("step", -1)) not in {path, self.path(-1)}:
                 print(f"{path}: holds step {state['step']}, set aside", file=sys.stderr)
             elif state:
                 print(f"resuming from {path.name}", flush=True)

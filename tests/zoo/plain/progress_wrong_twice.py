@@ -33,7 +33,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
     stream = Stream(Samples())
     parts = {"model": model, "optimizer": optimizer, "stream": stream}
-    store = Checkpoints(args.out)
+    store = Checkpoints(args.out, checked=False)
     start = 0
     if state := store.newest():
         start = unpack(state, **parts)
