@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from made_traces import batch, blur, content, control, digest, resumed, samples_at, spoil_results, state_at
 from samestep.contract import FINDINGS, Outcome, Severity
-from samestep.drill import criterion as criteria
-from samestep.drill.judge import judge
-from samestep.drill.judgement import Case, Ending, Reference
+from samestep.drill.judging import criterion as criteria
+from samestep.drill.judging.judge import judge
+from samestep.drill.judging.judgement import Case, Ending, Reference
 from samestep.drill.result import Criterion, Expectation
 from samestep.trace import Average, EndRecord, Header, MicroStep, Quantity, State, StepRecord, Trace, Update
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from samestep import probe
-from samestep.drill.judgement import Ending
+from samestep.drill.judging.judgement import Ending
 from samestep.process import ProcessTree
 from samestep.trace import Orders, ParkPoint, Trace, load_traces
 from samestep.trace.reading import BOOT_PATTERN

@@ -10,7 +10,7 @@ from samestep.checkpoints import find_units, is_log
 from samestep.contract import Severity
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.attempt import Attempt
-from samestep.drill.diagnosis.records import finding
+from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.observe import save_bursts
 from samestep.drill.scenario import Arrangement
 from samestep.process import copy_tree

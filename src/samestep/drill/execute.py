@@ -12,9 +12,9 @@ from samestep.contract import FINDINGS, Outcome, Severity
 from samestep.drill.artefacts import differing_artefacts
 from samestep.drill.attempt import Attempt
 from samestep.drill.cutting import make_disk_state
-from samestep.drill.diagnosis.records import finding
-from samestep.drill.judge import judge
-from samestep.drill.judgement import Judgement
+from samestep.drill.judging.diagnosis.records import finding
+from samestep.drill.judging.judge import judge
+from samestep.drill.judging.judgement import Judgement
 from samestep.drill.result import Expectation, Observation, ScenarioResult
 from samestep.drill.scenario import Arrangement
 from samestep.drill.series import series_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from samestep.drill.attempt import AttemptRecord
     from samestep.drill.cutting import DiskStateMade
     from samestep.drill.ground import Ground
-    from samestep.drill.judgement import Case
+    from samestep.drill.judging.judgement import Case
     from samestep.drill.options import DrillOptions
     from samestep.drill.result import FindingRecord
     from samestep.drill.scenario import Scenario

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import threading
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from samestep.drill.attempt import AttemptPlan
 from samestep.drill.command import restart_command, start_command
-from samestep.drill.judgement import Reference
+from samestep.drill.judging.judgement import Reference
 from samestep.drill.units import newest_unit
 
 if TYPE_CHECKING:
@@ -48,13 +48,26 @@ class Workshop:
         options: what was asked for.
         site: makes the machines.
         snapshots: folder of kept disk states.
-        stop: set when the drill is being ended.
     """
 
     options: DrillOptions
     site: Site
     snapshots: Path
-    stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def jobs(self) -> int:
+        """How many attempts run at a time: as asked, else one per core; one where machines cannot be kept apart."""
+        return (self.options.jobs or usable_cores()) if self.site.parallel else 1
+
+    @property
+    def threads(self) -> dict[str, str]:
+        """Each attempt's share of the cores, for all attempts alike, unless the user has decided it.
+
+        Numbers may depend on the number of threads, and more threads than cores spend their time waiting.
+        """
+        if "OMP_NUM_THREADS" in os.environ:
+            return {}
+        return {"OMP_NUM_THREADS": str(max(1, usable_cores() // self.jobs))}
 
     def snapshot(self, name: str) -> Path:
         """Return the folder of the snapshot called ``name``."""
@@ -79,7 +92,7 @@ class Workshop:
             timeout_seconds=self.options.timeout_seconds,
             sample_values=self.options.sample_values,
             full_digest_every=self.options.full_digest_every,
-            env=self.options.env,
+            env={**self.threads, **self.options.env},
             **changes,  # type: ignore[arg-type]
         )
 
@@ -92,6 +105,11 @@ class Workshop:
         newest = newest_unit(machine.out)
         checkpoint = "" if newest is None else str(machine.seat_out / newest.path)
         return restart_command(self.options, str(machine.seat_out), checkpoint)
+
+
+def usable_cores() -> int:
+    """Return on how many cores this process may run."""
+    return max(1, len(os.sched_getaffinity(0)))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
-import os
 import shlex
 import time
 from typing import TYPE_CHECKING, Protocol
@@ -14,14 +13,14 @@ import msgspec
 
 from samestep.checkpoints import FRAMEWORKS, framework_hint
 from samestep.contract import Outcome, Severity, worst_outcome
-from samestep.drill import criterion as criteria
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.command import check_command
 from samestep.drill.control import run_first_control, run_reference, run_unwatched, save_setting
-from samestep.drill.diagnosis.records import finding
 from samestep.drill.execute import run_scenario
 from samestep.drill.ground import Ground, Workshop
 from samestep.drill.inventory import inventory, not_checked
+from samestep.drill.judging import criterion as criteria
+from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.plan import Planner
 from samestep.drill.provenance import provenance
 from samestep.drill.result import Control, DrillResult, Save
@@ -115,6 +114,7 @@ class Drill:
         return self.result
 
     def _drill(self, workshop: Workshop) -> None:
+        self.result.provenance |= {"jobs": workshop.jobs, "attempt_environment": workshop.threads}
         self.listener.phase("control: first run")
         first = run_first_control(workshop)
         if not first.facts.save_steps:
@@ -256,12 +256,10 @@ class Drill:
     @contextlib.contextmanager
     def _pool(self, workshop: Workshop) -> Iterator[concurrent.futures.ThreadPoolExecutor]:
         """Give a pool of as many workers as attempts may run at a time; an error or Ctrl-C ends every process."""
-        jobs = (self.options.jobs or default_jobs()) if workshop.site.parallel else 1
-        pool = concurrent.futures.ThreadPoolExecutor(jobs, thread_name_prefix="attempt")
+        pool = concurrent.futures.ThreadPoolExecutor(workshop.jobs, thread_name_prefix="attempt")
         try:
             yield pool
         except BaseException:
-            workshop.stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             kill_all_trees()
             raise
@@ -343,11 +341,6 @@ def watching_proof(
         return None, "not provable bit for bit: two controls already differ"
     names = sorted(name for name in {*watched, *unwatched} if watched.get(name) != unwatched.get(name))
     return False, f"CHANGES the run: {', '.join(names[:3])} differ without the probe"
-
-
-def default_jobs() -> int:
-    """Return how many attempts run at a time when nothing is said: one per core that may be used."""
-    return max(1, len(os.sched_getaffinity(0)))
 
 
 def _without_choice(options: DrillOptions) -> DrillOptions:

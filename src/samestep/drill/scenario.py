@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from samestep.contract import Family
-    from samestep.drill.judgement import Case
+    from samestep.drill.judging.judgement import Case
     from samestep.drill.result import Expectation
     from samestep.trace import ParkPoint
 

@@ -330,7 +330,7 @@ def _drop_oldest(iterator: Any) -> None:
 def _has_two_more(iterator: Any) -> bool:
     """Say whether an epoch still holds the batch to drop and the one to deliver instead."""
     try:
-        return len(iterator) - iterator._num_yielded > 1
+        return bool(len(iterator) - iterator._num_yielded > 1)
     except TypeError:  # a data set without a length
         return True
 

@@ -185,8 +185,9 @@ def _tally(family: Family, members: list[ScenarioResult]) -> Tally:
 
 
 def _noted(slug: str, count: int) -> str:
-    thing = {"byte-flip-accepted": "byte flip", "untracked-state": "untracked state"}.get(slug, slug)
-    return f"{count_of(count, thing)} noted"
+    if slug == "byte-flip-accepted":
+        return f"{count_of(count, 'byte flip')} noted"
+    return f"{count} {slug} noted"
 
 
 def scenario_tone(scenario: ScenarioResult) -> str:

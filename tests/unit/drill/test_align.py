@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from made_traces import content, control, digest, resumed, state_at
-from samestep.drill.align import claimed_step, find_resume_step
+from samestep.drill.judging.align import claimed_step, find_resume_step
 from samestep.drill.result import Criterion
 
 EXACT = Criterion(kind="exact", rule="")

@@ -6,9 +6,9 @@ import copy
 
 from made_traces import blur, content, control, digest, resumed
 from samestep.contract import Component, Outcome
-from samestep.drill import criterion as criteria
-from samestep.drill.diagnosis.records import finding
-from samestep.drill.judgement import Judgement, Reference
+from samestep.drill.judging import criterion as criteria
+from samestep.drill.judging.diagnosis.records import finding
+from samestep.drill.judging.judgement import Judgement, Reference
 from samestep.drill.result import Observation
 
 CONTROL = control()

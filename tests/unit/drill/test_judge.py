@@ -19,9 +19,9 @@ from made_traces import (
     step_at,
 )
 from samestep.contract import Component, Outcome, Severity
-from samestep.drill import criterion as criteria
-from samestep.drill.judge import judge
-from samestep.drill.judgement import Case, Ending, Reference
+from samestep.drill.judging import criterion as criteria
+from samestep.drill.judging.judge import judge
+from samestep.drill.judging.judgement import Case, Ending, Reference
 from samestep.drill.result import Criterion, Expectation
 from samestep.trace import EndRecord
 

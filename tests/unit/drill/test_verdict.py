@@ -6,10 +6,10 @@ from samestep.contract import Component, Family, Outcome, Severity
 from samestep.drill.attempt import NoticeRecord
 from samestep.drill.cutting import notice_findings
 from samestep.drill.execute import silence
-from samestep.drill.judgement import Judgement
+from samestep.drill.judging.judgement import Judgement
+from samestep.drill.judging.stops import names_damage
 from samestep.drill.result import DrillResult, Expectation, FindingRecord, Observation, ScenarioResult
 from samestep.drill.runner import exit_code_of, outcome_of, shell_word, watching_proof
-from samestep.drill.stops import names_damage
 from samestep.errors import ExitCode
 
 

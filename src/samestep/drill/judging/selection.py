@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from samestep.contract import Component, Family, Severity
-from samestep.drill.diagnosis.records import finding, listed
+from samestep.drill.judging.diagnosis.records import finding, listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from samestep.drill.judge import View
-    from samestep.drill.judgement import Case
+    from samestep.drill.judging.judge import View
+    from samestep.drill.judging.judgement import Case
     from samestep.drill.result import FindingRecord
 
 

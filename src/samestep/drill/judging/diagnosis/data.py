@@ -6,14 +6,14 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from samestep.drill.compare import micro_stream, same_plain
-from samestep.drill.diagnosis.records import finding, listed
-from samestep.drill.diagnosis.rng import explains as rng_explains
+from samestep.drill.judging.compare import micro_stream, same_plain
+from samestep.drill.judging.diagnosis.records import finding, listed
+from samestep.drill.judging.diagnosis.rng import explains as rng_explains
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from samestep.drill.compare import Beside
+    from samestep.drill.judging.compare import Beside
     from samestep.drill.result import FindingRecord
     from samestep.trace import MicroStep
 

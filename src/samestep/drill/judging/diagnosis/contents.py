@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from samestep.drill.compare import is_number, relative_distance, same_plain, state_after
-from samestep.drill.diagnosis.records import finding
+from samestep.drill.judging.compare import is_number, relative_distance, same_plain, state_after
+from samestep.drill.judging.diagnosis.records import finding
 
 if TYPE_CHECKING:
-    from samestep.drill.align import Alignment
-    from samestep.drill.compare import Aligned, Beside
+    from samestep.drill.judging.align import Alignment
+    from samestep.drill.judging.compare import Aligned, Beside
     from samestep.drill.result import FindingRecord
     from samestep.trace import Average, Quantity
 

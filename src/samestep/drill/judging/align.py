@@ -8,7 +8,7 @@ from collections import Counter as Tally
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from samestep.drill.compare import (
+from samestep.drill.judging.compare import (
     Measure,
     is_number,
     numbers,

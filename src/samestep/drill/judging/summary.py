@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from samestep.contract import Outcome, Severity
 
 if TYPE_CHECKING:
-    from samestep.drill.judgement import Case, Ending
+    from samestep.drill.judging.judgement import Case, Ending
     from samestep.drill.result import FindingRecord, Observation
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from samestep.contract import FINDINGS, Component
-from samestep.drill.diagnosis import contents, data, optimizer, progress, results, rng, schedule
+from samestep.drill.judging.diagnosis import contents, data, optimizer, progress, results, rng, schedule
 
 if TYPE_CHECKING:
-    from samestep.drill.align import Alignment
-    from samestep.drill.compare import Beside
+    from samestep.drill.judging.align import Alignment
+    from samestep.drill.judging.compare import Beside
     from samestep.drill.result import FindingRecord
 
 DRAWN = frozenset({"data-order-changed", "worker-rng-not-restored"})

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from samestep.drill.align import counters
-from samestep.drill.compare import same_plain
-from samestep.drill.diagnosis.records import finding
+from samestep.drill.judging.align import counters
+from samestep.drill.judging.compare import same_plain
+from samestep.drill.judging.diagnosis.records import finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from samestep.drill.align import Counter
-    from samestep.drill.compare import Beside
+    from samestep.drill.judging.align import Counter
+    from samestep.drill.judging.compare import Beside
     from samestep.drill.result import FindingRecord
     from samestep.trace import Trace
 

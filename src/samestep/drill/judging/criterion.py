@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from samestep.contract import Component
-from samestep.drill.compare import (
+from samestep.drill.judging.compare import (
     by_rank,
     number_distance,
     relative_distance,
@@ -16,13 +16,13 @@ from samestep.drill.compare import (
     same_plain,
     schedule_counts,
 )
-from samestep.drill.diagnosis.records import finding
+from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.result import Criterion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from samestep.drill.judgement import Judgement, Reference
+    from samestep.drill.judging.judgement import Judgement, Reference
     from samestep.drill.result import FindingRecord, ScenarioResult
     from samestep.trace import Quantity, State, StepRecord, Trace
 

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from samestep.contract import FINDINGS, Component, Outcome, Severity, worst_outcome
-from samestep.drill.align import find_resume_step
-from samestep.drill.compare import Beside, Measure, by_rank, epoch_starts
-from samestep.drill.diagnose import diagnose
-from samestep.drill.diagnosis.progress import length, noisy_paths
-from samestep.drill.diagnosis.records import finding, listed
-from samestep.drill.diagnosis.results import first_other_result
-from samestep.drill.judgement import Judgement
+from samestep.drill.judging.align import find_resume_step
+from samestep.drill.judging.compare import Beside, Measure, by_rank, epoch_starts
+from samestep.drill.judging.diagnose import diagnose
+from samestep.drill.judging.diagnosis.progress import length, noisy_paths
+from samestep.drill.judging.diagnosis.records import finding, listed
+from samestep.drill.judging.diagnosis.results import first_other_result
+from samestep.drill.judging.judgement import Judgement
+from samestep.drill.judging.selection import selection
+from samestep.drill.judging.stops import complaints, judge_stop, names_damage
+from samestep.drill.judging.summary import summary_of
 from samestep.drill.result import Observation
-from samestep.drill.selection import selection
-from samestep.drill.stops import complaints, judge_stop, names_damage
-from samestep.drill.summary import summary_of
 
 if TYPE_CHECKING:
-    from samestep.drill.align import Alignment
-    from samestep.drill.judgement import Case, Ending, Reference
+    from samestep.drill.judging.align import Alignment
+    from samestep.drill.judging.judgement import Case, Ending, Reference
     from samestep.drill.result import Criterion, Expectation, FindingRecord
     from samestep.trace import Trace
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from samestep.contract import Component
-from samestep.drill.compare import is_number, same_rates, schedule_counts, state_after
-from samestep.drill.diagnosis.records import finding
+from samestep.drill.judging.compare import is_number, same_rates, schedule_counts, state_after
+from samestep.drill.judging.diagnosis.records import finding
 
 if TYPE_CHECKING:
-    from samestep.drill.compare import Aligned, Beside
+    from samestep.drill.judging.compare import Aligned, Beside
     from samestep.drill.result import FindingRecord
     from samestep.trace import StepRecord
 

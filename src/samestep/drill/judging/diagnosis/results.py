@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from samestep.contract import Severity
-from samestep.drill.compare import relative_distance
-from samestep.drill.diagnosis.records import finding
+from samestep.drill.judging.compare import relative_distance
+from samestep.drill.judging.diagnosis.records import finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from samestep.drill.compare import Aligned, Beside
+    from samestep.drill.judging.compare import Aligned, Beside
     from samestep.drill.result import FindingRecord
 
 WITHOUT_EFFECT = frozenset({"ema-lost", "callbacks-reset", "run-length-changed"})

@@ -7,12 +7,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from samestep.contract import Severity
-from samestep.drill.diagnosis.records import finding, listed
+from samestep.drill.judging.diagnosis.records import finding, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from samestep.drill.compare import Aligned, Beside
+    from samestep.drill.judging.compare import Aligned, Beside
     from samestep.drill.result import FindingRecord
     from samestep.trace import Trace
 

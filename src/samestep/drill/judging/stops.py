@@ -8,12 +8,12 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from samestep.contract import Component, Family, Outcome, Severity
-from samestep.drill.diagnosis.records import finding
-from samestep.drill.judgement import Judgement
+from samestep.drill.judging.diagnosis.records import finding
+from samestep.drill.judging.judgement import Judgement
 from samestep.drill.result import Observation
 
 if TYPE_CHECKING:
-    from samestep.drill.judgement import Case, Ending, Reference
+    from samestep.drill.judging.judgement import Case, Ending, Reference
     from samestep.drill.result import Expectation, FindingRecord
 
 FRAME = re.compile(r'^\s*(File ".*", line \d+|~*\^+~*$)')

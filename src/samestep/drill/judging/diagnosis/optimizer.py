@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from samestep.contract import Component
-from samestep.drill.compare import numbers, relative_distance, same_plain, state_after
-from samestep.drill.diagnosis.records import finding, listed
+from samestep.drill.judging.compare import numbers, relative_distance, same_plain, state_after
+from samestep.drill.judging.diagnosis.records import finding, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from samestep.drill.compare import Aligned, Beside
+    from samestep.drill.judging.compare import Aligned, Beside
     from samestep.drill.result import FindingRecord
     from samestep.trace import MicroStep, Quantity, State, StepRecord
 

@@ -1,0 +1,1 @@
+"""Judging a restarted run: align it with the control, compare, diagnose. Pure functions over traces."""
