@@ -62,6 +62,7 @@ class Capture:
         state = State(
             weights=self._quantity(parameters, full),
             buffers=self._quantity(buffers, full),
+            caches=self._quantity(self.models.caches(alive), full),
             scalers=[scaler_state(scaler) for scaler in self.scalers.alive() if scaler.is_enabled()],
             averages=self._averages(alive, frame, full),
             rng=global_generators(),

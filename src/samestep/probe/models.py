@@ -71,14 +71,24 @@ class Models:
 
     def buffers(self, optimizers: list[Any]) -> Named:
         """Return the buffers that belong to the models' saved state; the others are caches."""
-        roots = self.roots(optimizers)
-        caches = {
+        caches = self._cache_ids(optimizers)
+        return [named for named in self._all_buffers(optimizers) if id(named[1]) not in caches]
+
+    def caches(self, optimizers: list[Any]) -> list[tuple[str, Any]]:
+        """Return the buffers that no state_dict holds."""
+        caches = self._cache_ids(optimizers)
+        return [named for named in self._all_buffers(optimizers) if id(named[1]) in caches]
+
+    def _all_buffers(self, optimizers: list[Any]) -> Iterator[tuple[str, Any]]:
+        return _named(self.roots(optimizers), "named_buffers")
+
+    def _cache_ids(self, optimizers: list[Any]) -> set[int]:
+        return {
             id(module._buffers.get(name))
-            for root in roots
+            for root in self.roots(optimizers)
             for module in root.modules()
             for name in module._non_persistent_buffers_set
         }
-        return [(name, buffer) for name, buffer in _named(roots, "named_buffers") if id(buffer) not in caches]
 
 
 def _named(roots: list[Any], method: str) -> Iterator[tuple[str, Any]]:

@@ -72,6 +72,7 @@ class State:
     Attributes:
         weights: parameters of all models that an optimizer updates, and of the modules around them.
         buffers: their buffers (batch-norm statistics).
+        caches: their buffers that no state_dict holds; as a rule they can be made again.
         gradients: gradients present before the first forward; None when all are absent or zero.
         optimizer: tensors of optimizer state by ``<optimizer index>/<kind>``, e.g. ``0/exp_avg``, ``0/step``.
         groups: per optimizer, per parameter group: plain hyper-parameters (``lr`` first).
@@ -83,6 +84,7 @@ class State:
 
     weights: Quantity | None = None
     buffers: Quantity | None = None
+    caches: Quantity | None = None
     gradients: Quantity | None = None
     optimizer: dict[str, Quantity] = field(default_factory=dict)
     groups: list[list[dict[str, Plain]]] = field(default_factory=list)
@@ -267,6 +269,7 @@ def _state(data: Plain) -> State:
     return State(
         weights=_quantity(data.get("weights")),
         buffers=_quantity(data.get("buffers")),
+        caches=_quantity(data.get("caches")),
         gradients=_quantity(data.get("gradients")),
         optimizer={name: Quantity(**value) for name, value in data.get("optimizer", {}).items()},
         groups=data.get("groups", []),

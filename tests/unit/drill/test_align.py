@@ -101,13 +101,19 @@ def with_values(made, path, values):
     return made
 
 
+def taking_turns(made):
+    """Let two optimizers be called in turn."""
+    for step in made.steps:
+        step.updates[0].optimizer = step.index % 2
+    return made
+
+
 @pytest.mark.parametrize(
     ("path", "values", "first", "claimed"),
     [
         ("state.global_step", range(20), 8, 8),
         ("step", range(1, 21), 9, 8),
         ("samples_seen", range(0, 80, 4), 32, 8),
-        ("iteration", [k // 2 for k in range(20)], 4, 8),
         ("epoch", [k // 6 for k in range(20)], 1, None),
         ("loss", [1.0 / (k + 1) for k in range(20)], 0.1, None),
     ],
@@ -118,6 +124,22 @@ def test_claimed_step_is_read_from_what_counts_in_the_control(path, values, firs
     trace.steps[0].values = {path: first}
     claim = claimed_step(reference, trace)
     assert (claim.step if claim else None) == claimed
+
+
+def test_a_counter_of_rounds_counts_when_optimizers_take_turns():
+    rounds = [k // 2 for k in range(20)]
+    reference = with_values(taking_turns(copy.deepcopy(CONTROL)), "iteration", rounds)
+    trace = resumed(reference, 8)
+    trace.steps[0].values = {"iteration": 4}
+    assert claimed_step(reference, trace).step == 8
+
+
+def test_a_counter_of_saves_is_no_step_counter():
+    saves = [k // 3 for k in range(20)]
+    reference = with_values(copy.deepcopy(CONTROL), "project_configuration.iteration", saves)
+    trace = resumed(reference, 8)
+    trace.steps[0].values = {"project_configuration.iteration": 0}
+    assert claimed_step(reference, trace) is None
 
 
 def test_the_most_telling_name_speaks():

@@ -191,20 +191,22 @@ def counters(control: Trace) -> list[Counter]:
     """Return the plain values that count the control's steps."""
     if len(control.steps) < MOST_CALLS:
         return []
+    calls = min(len({update.optimizer for step in control.steps for update in step.updates}) or 1, MOST_CALLS)
     found = (
-        _counter(path, [step.values.get(path) for step in control.steps]) for path in control.steps[0].values
+        _counter(path, [step.values.get(path) for step in control.steps], calls)
+        for path in control.steps[0].values
     )
     return [counter for counter in found if counter is not None]
 
 
-def _counter(path: str, seen: list[object]) -> Counter | None:
+def _counter(path: str, seen: list[object], calls: int) -> Counter | None:
     if not all(isinstance(value, int) and not isinstance(value, bool) for value in seen):
         return None
     values = [int(value) for value in seen]  # type: ignore[call-overload]
     start, rise = values[0], next((value - values[0] for value in values if value != values[0]), 0)
     if rise <= 0:
         return None
-    for period in range(1, MOST_CALLS + 1):
+    for period in range(1, calls + 1):
         for shift in range(period):
             if all(value == start + rise * ((k + shift) // period) for k, value in enumerate(values)):
                 return Counter(path, start, rise, period, shift)

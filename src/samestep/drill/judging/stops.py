@@ -56,6 +56,7 @@ NAMED = (
         Component.OPTIMIZER,
         re.compile(r"optimi[sz]er|param_groups|parameter group|exp_avg|momentum", re.IGNORECASE),
     ),
+    (Component.ACCESS, re.compile(r"weights.only|unsupported global|unsafe", re.IGNORECASE)),
     (Component.SCHEDULE, re.compile(r"schedul", re.IGNORECASE)),
     (Component.SCALER, re.compile(r"scaler|growth_tracker", re.IGNORECASE)),
     (Component.RNG, re.compile(r"rng|random_state|setstate|ByteTensor", re.IGNORECASE)),

@@ -46,7 +46,14 @@ def lost_gradients(pair: Beside) -> list[FindingRecord]:
 
 
 def unexplained(pair: Beside, other: Aligned) -> FindingRecord:
-    """Return the finding for a result that differs while all recorded state agreed."""
+    """Return the finding for a result that differs while all state that should be saved agreed.
+
+    Buffers that no state_dict holds are looked at only now: most are caches, which a restart rightly makes again.
+    """
+    first = pair.steps[0]
+    if not pair.measure.same("caches", first.resumed.before.caches, first.control.before.caches):
+        text = f"buffers registered with persistent=False are not the control's before step {first.number}"
+        return finding("buffers-lost", text, step=first.number, quantity="caches")
     shown = _loss_gap(pair, other) or _weights_gap(other)
     return finding("step-differs", f"step {other.number}: {shown}", step=other.number, quantity="weights")
 
