@@ -76,7 +76,8 @@ def drill(
     if as_json:
         click.echo(encode_result(result), nl=False)
     else:
-        progress.conclude(result, os.path.relpath(options.run_folder / "report.html", folder))
+        latest = options.run_folder.parents[1] / "latest" / "report.html"
+        progress.conclude(result, os.path.relpath(latest, folder))
     return result.exit_code
 
 

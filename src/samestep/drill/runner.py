@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import shlex
 import time
+import traceback
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -23,10 +24,10 @@ from samestep.drill.judging import criterion as criteria
 from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.plan import Planner
 from samestep.drill.provenance import provenance
-from samestep.drill.result import Control, DrillResult, Save
+from samestep.drill.result import Control, DrillResult, Observation, Save, ScenarioResult
 from samestep.drill.series import series_of
 from samestep.drill.units import units_with_steps
-from samestep.errors import ExitCode, UsageError
+from samestep.errors import ExitCode, SamestepError, UsageError
 from samestep.process import Site, kill_all_trees
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from samestep.drill.ground import ControlRun
     from samestep.drill.options import DrillOptions
-    from samestep.drill.result import Criterion, ScenarioResult
+    from samestep.drill.result import Criterion
     from samestep.drill.scenario import Scenario
 
 SABOTAGES = ("optimizer", "schedule", "data", "rng")
@@ -251,7 +252,12 @@ class Drill:
 
     def _run_one(self, ground: Ground, scenario: Scenario) -> ScenarioResult:
         self.listener.running(scenario.title)
-        return run_scenario(ground, scenario)
+        try:
+            return run_scenario(ground, scenario)
+        except Exception as error:  # noqa: BLE001 - one scenario that cannot be carried out must not cost the others
+            log = self.options.run_folder / "logs" / f"{scenario.name.replace('/', '-')}.failure.log"
+            log.write_text(traceback.format_exc(), encoding="utf-8")
+            return not_carried_out(scenario, error, str(log.relative_to(self.options.run_folder)))
 
     @contextlib.contextmanager
     def _pool(self, workshop: Workshop) -> Iterator[concurrent.futures.ThreadPoolExecutor]:
@@ -300,6 +306,21 @@ class Drill:
             words.append(f"--steps {self.options.steps}")
         words += [f"--also {shell_word(' '.join(also))}" for also in self.options.also]
         return " ".join([*words, "--", *(shell_word(word) for word in self.options.command)])
+
+
+def not_carried_out(scenario: Scenario, error: Exception, log: str) -> ScenarioResult:
+    """Return the result of a scenario that failed for reasons of the drill's own: nothing is known."""
+    what = error.message if isinstance(error, SamestepError) else f"{type(error).__name__}: {error}"
+    return ScenarioResult(
+        name=scenario.name,
+        family=scenario.family,
+        title=scenario.title,
+        expected=scenario.expected,
+        observed=Observation(outcome=Outcome.INCONCLUSIVE, summary=f"could not be carried out: {what}"),
+        holds=False,
+        cut_step=scenario.case.cut_step,
+        log=log,
+    )
 
 
 def outcome_of(result: DrillResult) -> Outcome:

@@ -6,11 +6,12 @@ from samestep.contract import Component, Family, Outcome, Severity
 from samestep.drill.attempt import NoticeRecord
 from samestep.drill.cutting import notice_findings
 from samestep.drill.execute import silence
-from samestep.drill.judging.judgement import Judgement
+from samestep.drill.judging.judgement import Case, Judgement
 from samestep.drill.judging.stops import names_damage
 from samestep.drill.result import DrillResult, Expectation, FindingRecord, Observation, ScenarioResult
-from samestep.drill.runner import exit_code_of, outcome_of, shell_word, watching_proof
-from samestep.errors import ExitCode
+from samestep.drill.runner import exit_code_of, not_carried_out, outcome_of, shell_word, watching_proof
+from samestep.drill.scenario import Scenario
+from samestep.errors import ExitCode, MachineError
 
 
 def finding(slug="optimizer-reset", severity=Severity.DEFECT):
@@ -168,3 +169,16 @@ def raised_in(function, message):
 )
 def test_a_log_names_a_damaged_part_by_its_file_or_by_the_function_that_failed_on_it(log, damaged, named):
     assert names_damage(log, [damaged]) is named
+
+
+def test_a_scenario_that_cannot_be_carried_out_is_inconclusive_and_says_why():
+    planned = Scenario(
+        name="cut/after-save",
+        family=Family.CUT,
+        title="after step 8",
+        expected=Expectation(outcomes=[Outcome.SAME], resume_step=6),
+        case=Case(family="cut", cut_step=8),
+    )
+    failed = not_carried_out(planned, MachineError("no space left"), "logs/x.failure.log")
+    assert (failed.observed.outcome, failed.holds) == (Outcome.INCONCLUSIVE, False)
+    assert "no space left" in failed.observed.summary
