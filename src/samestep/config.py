@@ -101,7 +101,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     work_dir: Annotated[
         str, Meta(description="Folder for the machines of a drill. Empty: the system's temporary folder.")
     ] = ""
-    keep_machines: Annotated[bool, Meta(description="Leave the machines on disk for a look at them.")] = False
     origins: dict[str, str] = {}
 
     def origin(self, name: str) -> str:

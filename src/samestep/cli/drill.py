@@ -48,7 +48,6 @@ Examples:
 @click.option("--strict/--no-strict", default=None, help="Notes count like defects.")
 @click.option("--silence", multiple=True, metavar="SLUG", help="A finding that is intended here.")
 @click.option("--work-dir", metavar="PATH", help="Where machines are built.")
-@click.option("--keep-machines/--no-keep-machines", default=None, help="Leave the machines on disk.")
 @click.option("--json", "as_json", is_flag=True, help="Print drill.json instead of text.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
@@ -105,7 +104,6 @@ def drill_options(command: list[str], settings: Settings, folder: Path, replay: 
         silence=frozenset(settings.silence),
         env=settings.env,
         project_files=settings.project_files,
-        keep_machines=settings.keep_machines,
         only=frozenset(Family(word) for word in settings.only),
         replay=replay,
         work_dir=Path(settings.work_dir).expanduser() if settings.work_dir else None,

@@ -63,6 +63,12 @@ _ORDERED = (
         "the runs are so noisy that a lost state hides in the noise",
         "make the run repeat more closely for the drill, or verify more steps (--verify-steps)",
     ),
+    _measurement(
+        "watching-changes-run",
+        "the run leaves other tensors when it is watched",
+        "the script looks at the environment, at its own frames or at timing",
+        "please report it; until then the verdict says nothing about the unwatched run",
+    ),
     _defect(
         "never-saved",
         (C.COMPLETENESS,),

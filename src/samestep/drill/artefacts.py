@@ -119,6 +119,12 @@ def differing_artefacts(
     return differing
 
 
+def differing_tensors(control: Path, folder: Path) -> list[str]:
+    """Return tensor files of the control's durable folder that ``folder`` lacks or holds with other tensors."""
+    expected, found = tensor_content(control), tensor_content(folder)
+    return sorted(path for path, digest in expected.items() if found.get(path) != digest)
+
+
 def _is_text(path: Path) -> bool:
     try:
         path.read_text(encoding="utf-8")

@@ -189,7 +189,10 @@ class Attempt:
     def record(self) -> AttemptRecord:
         """Read the traces of the ended attempt."""
         traces = load_traces(self.traces, trained=False)
-        limit = any(trace.end is not None and trace.end.reason == "step-limit" for trace in traces)
+        ranks = one_per_rank([trace for trace in traces if trace.steps])
+        limit = bool(ranks) and all(
+            trace.end is not None and trace.end.reason == "step-limit" for trace in ranks
+        )
         ending = Ending(
             exit_code=None if limit else self._exit_code,
             timed_out=self._timed_out,
@@ -200,7 +203,7 @@ class Attempt:
         )
         return AttemptRecord(
             name=self.plan.name,
-            traces=one_per_rank([trace for trace in traces if trace.steps]),
+            traces=ranks,
             ending=ending,
             seconds=time.monotonic() - self._started,
             log=self.log,

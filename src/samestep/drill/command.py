@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import shlex
 import shutil
 from typing import TYPE_CHECKING
 
@@ -51,7 +53,7 @@ def restart_command(options: DrillOptions, out: str, checkpoint: str) -> list[st
     """Return the command of a restart.
 
     ``--resume-with`` is a full command, or, when its first word is an option, an addition to the first command.
-    ``{checkpoint}`` is replaced by the newest whole checkpoint's path; without one the run is started as at first.
+    ``{checkpoint}`` is replaced by the newest checkpoint's path; without one the run is started as at first.
     """
     again = options.resume_with
     if not again or (not checkpoint and any(CHECKPOINT in word for word in again)):
@@ -61,3 +63,38 @@ def restart_command(options: DrillOptions, out: str, checkpoint: str) -> list[st
     else:
         words = again
     return [word.replace(OUT, out).replace(CHECKPOINT, checkpoint) for word in words]
+
+
+def replay_command(options: DrillOptions, name: str) -> str:
+    """Return the command that repeats the scenario ``name`` with the same settings."""
+    words = ["samestep", "drill", "--replay", name]
+    usual = {f.name: f.default for f in dataclasses.fields(options)}
+    for field, flag in _FLAGS.items():
+        value = getattr(options, field)
+        if value != usual[field]:
+            words += (
+                [flag] if value is True else [flag, f"{value:g}" if isinstance(value, float) else str(value)]
+            )
+    words += (
+        ["--resume-with", " ".join(shell_word(w) for w in options.resume_with)] if options.resume_with else []
+    )
+    words += [word for also in options.also for word in ("--also", shlex.join(also))]
+    words += [word for path in options.inputs for word in ("--input", str(path))]
+    words += [word for slug in sorted(options.silence) for word in ("--silence", slug)]
+    return " ".join(shell_word(word) for word in [*words, "--", *options.command])
+
+
+_FLAGS = {
+    "durable": "--durable",
+    "steps": "--steps",
+    "verify_steps": "--verify-steps",
+    "grace_seconds": "--grace",
+    "timeout_seconds": "--timeout",
+    "allow_network": "--allow-network",
+    "strict": "--strict",
+}
+
+
+def shell_word(word: str) -> str:
+    """Quote ``word`` for a shell, but leave the placeholders readable."""
+    return word if word and all(c.isalnum() or c in "{}_-./=:,@%+" for c in word) else shlex.quote(word)

@@ -80,7 +80,11 @@ def run_reference(workshop: Workshop, points: Sequence[ParkPoint], ranks: int, s
 
 
 def run_unwatched(workshop: Workshop) -> dict[str, str]:
-    """Run the command without watching (only counting steps when it must be ended) and digest its tensors."""
+    """Run the command without watching (only counting steps when it must be ended) and digest its tensors.
+
+    Returns:
+        Digests by path; nothing when the run failed, so that nothing is proven.
+    """
     with workshop.machine("unwatched") as machine:
         plan = workshop.plan(
             "unwatched",
@@ -90,7 +94,8 @@ def run_unwatched(workshop: Workshop) -> dict[str, str]:
         )
         with Attempt(machine, plan, workshop.options.run_folder) as attempt:
             attempt.wait()
-        return tensor_content(machine.out)
+        ending = attempt.record().ending
+        return tensor_content(machine.out) if ending.exit_code == 0 or ending.hit_step_limit else {}
 
 
 def check_control(record: AttemptRecord, options: DrillOptions, left_behind: Sequence[str]) -> None:

@@ -109,12 +109,19 @@ def _from_noticed_run(ground: Ground, scenario: Scenario, folder: Path, label: s
             notice = attempt.notify(point, ground.workshop.options.grace_seconds) if reached else None
         saved = tensor_content(machine.out) != before
         machine.snapshot(folder)
-    findings = [] if notice is None else notice_findings(notice, saved=saved)
-    return _made(folder, attempt.record(), findings, reached=reached)
+    record = attempt.record()
+    ignored = record.steps >= ground.control.facts.steps
+    findings = [] if notice is None else notice_findings(notice, saved=saved, ignored=ignored)
+    return _made(folder, record, findings, reached=reached)
 
 
-def notice_findings(notice: NoticeRecord, *, saved: bool) -> list[FindingRecord]:
+def notice_findings(notice: NoticeRecord, *, saved: bool, ignored: bool = False) -> list[FindingRecord]:
     """Judge how a run took its notice.
+
+    Args:
+        notice: how it ended.
+        saved: tensors in the durable folder changed after the notice.
+        ignored: it went on to the end of the training.
 
     A run that has no handler ends at once and leans on its periodic saves: that is a note. A run that handles the
     notice must save and leave within the grace.
@@ -124,6 +131,8 @@ def notice_findings(notice: NoticeRecord, *, saved: bool) -> list[FindingRecord]
         return [
             finding("notice-overran", evidence + (", a save was written" if saved else ", nothing saved"))
         ]
+    if ignored:
+        return [finding("notice-overran", "took no notice of SIGTERM and trained on to its end")]
     if saved:
         return []
     if not notice.handled:

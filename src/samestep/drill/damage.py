@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from samestep.contract import Family, Outcome
 from samestep.drill.judging.judgement import Case
 from samestep.drill.result import Expectation
-from samestep.drill.scenario import DiskState, Edit, EditKind, Scenario
+from samestep.drill.scenario import DiskState, Edit, EditKind, Scenario, followed_to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,11 +32,13 @@ class DamagePlan:
         snapshot: its name.
         complete: steps complete when it was taken.
         verify: how many steps to compare after a resume from a given step.
+        to_end: follow one scenario to the end of the run, which must then have one.
     """
 
     snapshot: str
     complete: int
     verify: Callable[[int], int]
+    to_end: bool = True
 
     def scenarios(self, units: Sequence[tuple[Unit, int]]) -> list[Scenario]:
         """Return all scenarios of the family.
@@ -53,6 +55,8 @@ class DamagePlan:
             for path in newest.files
             for scenario in self._damaged_file(path, step, older, only_file=len(newest.files) == 1)
         ]
+        if self.to_end:
+            scenarios[:1] = [followed_to_the_end(scenario) for scenario in scenarios[:1]]
         return [*scenarios, *self._foreign(units), *self._weights_only(newest, step, older)]
 
     def _damaged_file(self, path: str, step: int, older: list[int], *, only_file: bool) -> list[Scenario]:
@@ -62,9 +66,8 @@ class DamagePlan:
             (EditKind.FLIP, "byte flipped"),
         ]
         if only_file and not older:
-            kinds = kinds[
-                1:
-            ]  # without its only file there is no checkpoint: that is the cut before the first save
+            # without its only file there is no checkpoint: that is the cut before the first save
+            del kinds[0]
         return [self._one_damage(path, kind, word, step, older) for kind, word in kinds]
 
     def _one_damage(self, path: str, kind: EditKind, word: str, step: int, older: list[int]) -> Scenario:

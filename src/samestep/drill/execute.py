@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from samestep.checkpoints import is_log
-from samestep.contract import FINDINGS, Outcome, Severity
-from samestep.drill.artefacts import differing_artefacts
+from samestep.contract import FINDINGS, Family, Outcome, Severity
+from samestep.drill.artefacts import differing_artefacts, differing_tensors
 from samestep.drill.attempt import Attempt
 from samestep.drill.cutting import make_disk_state
 from samestep.drill.judging.diagnosis.records import finding
@@ -48,11 +48,12 @@ def run_scenario(ground: Ground, scenario: Scenario, *, sabotage: str = "") -> S
         made = make_disk_state(ground, scenario, folder, label)
         records = list(made.records)
         judgement = _before_the_cut(ground, scenario, made)
-        begin = judgement.observation.resume_step or 0
         if judgement.observation.outcome is Outcome.SAME:
+            case = _case(scenario, made, begin=judgement.observation.resume_step or 0)
+            scenario = replace(scenario, case=case)
             record, artefacts = _restart(ground, scenario, made, label, sabotage)
             records.append(record)
-            judgement = _judged(ground, scenario, _case(scenario, made, begin), made, record)
+            judgement = _judged(ground, scenario, made, record)
             if artefacts and judgement.observation.outcome is Outcome.SAME:
                 _add_artefacts(judgement, artefacts, ground.control.facts.steps)
     finally:
@@ -86,18 +87,18 @@ def _step_limit(scenario: Scenario, options: DrillOptions) -> int:
     if not options.steps:
         return 0
     # the drill ended the control, so it must end the continuation at the same step
-    resume = scenario.expected.resume_step
-    if resume is None:
-        resume = max(scenario.case.whole_steps, default=0)
-    return options.steps - resume
+    return options.steps - max(scenario.case.whole_steps, default=0)
 
 
 def _artefacts(ground: Ground, scenario: Scenario, machine: Machine, record: AttemptRecord) -> list[str]:
-    """Return final files that are not the control's, of a run that was followed to its end."""
+    """Return final files that are not the control's, of a run that was followed to its end or had reached it."""
+    if scenario.case.finished and not record.steps and record.ending.exit_code == 0 and ground.exact:
+        return differing_tensors(ground.control.final, machine.out)
     ended = record.ending.exit_code == 0 or record.ending.hit_step_limit
-    if scenario.verify_steps or not ended or not ground.exact:
+    if scenario.verify_steps or not ended or not ground.exact or scenario.family is Family.TRANSFER:
         return []
-    return differing_artefacts(ground.control.final, ground.other.final, machine.out, is_log)
+    differing = differing_artefacts(ground.control.final, ground.other.final, machine.out, is_log)
+    return [path for path in differing if path not in scenario.case.damaged]
 
 
 def _add_artefacts(judgement: Judgement, artefacts: list[str], step: int) -> None:
@@ -109,10 +110,10 @@ def _add_artefacts(judgement: Judgement, artefacts: list[str], step: int) -> Non
     judgement.observation.summary = "steps agree, final files differ"
 
 
-def _judged(
-    ground: Ground, scenario: Scenario, case: Case, made: DiskStateMade, record: AttemptRecord
-) -> Judgement:
-    verdict = judge(ground.reference, record.traces, record.ending, case, scenario.expected, ground.criterion)
+def _judged(ground: Ground, scenario: Scenario, made: DiskStateMade, record: AttemptRecord) -> Judgement:
+    verdict = judge(
+        ground.reference, record.traces, record.ending, scenario.case, scenario.expected, ground.criterion
+    )
     if verdict.observation.outcome in _BAD:
         made.findings += _leanings(ground)
     return Judgement(verdict.observation, [*made.findings, *verdict.findings])
@@ -150,7 +151,7 @@ def _first_restart(ground: Ground, scenario: Scenario, point: ParkPoint, record:
     return judge(ground.reference, record.traces, record.ending, case, expected, ground.criterion)
 
 
-def _case(scenario: Scenario, made: DiskStateMade, begin: int) -> Case:
+def _case(scenario: Scenario, made: DiskStateMade, *, begin: int) -> Case:
     """Return the scenario's case, completed by what the attempt that was cut really did.
 
     Args:
@@ -158,7 +159,7 @@ def _case(scenario: Scenario, made: DiskStateMade, begin: int) -> Case:
         made: its disk state.
         begin: control step from which the attempt that was cut had started.
     """
-    case = scenario.case
+    case = replace(scenario.case, wanted=scenario.verify_steps)
     if not made.records:
         return case
     complete = begin + made.steps
@@ -167,18 +168,17 @@ def _case(scenario: Scenario, made: DiskStateMade, begin: int) -> Case:
     return replace(case, cut_step=complete, whole_steps=sorted(saves | earlier))
 
 
-def silence(judgement: Judgement, slugs: frozenset[str]) -> bool:
-    """Turn findings that are intended into notes.
+def silence(findings: list[FindingRecord], slugs: frozenset[str]) -> bool:
+    """Mark findings that are intended and turn them into notes.
 
     Returns:
-        Whether that explains the whole judgement: there were defects, and all of them are intended.
+        Whether that explains everything: there were defects, and all of them are intended.
     """
-    defects = [record for record in judgement.findings if record.severity is Severity.DEFECT]
-    for defect in defects:
-        if defect.slug in slugs:
-            defect.severity = Severity.NOTE
-            defect.evidence += " (silenced)"
-    return bool(defects) and all(defect.slug in slugs for defect in defects)
+    defects = [record for record in findings if record.severity is Severity.DEFECT]
+    for record in findings:
+        if record.slug in slugs:
+            record.silenced, record.severity = True, Severity.NOTE
+    return bool(defects) and all(record.silenced for record in defects)
 
 
 def _result(
@@ -190,9 +190,9 @@ def _result(
 ) -> ScenarioResult:
     observed = judgement.observation
     options = ground.workshop.options
-    silenced = silence(judgement, options.silence)
+    silenced = silence(judgement.findings, options.silence)
     counted = {Severity.DEFECT, Severity.NOTE} if options.strict else {Severity.DEFECT}
-    failing = [record for record in judgement.findings if record.severity in counted]
+    failing = [record for record in judgement.findings if record.severity in counted and not record.silenced]
     holds = not failing and (observed.outcome in scenario.expected.outcomes or silenced)
     last = records[-1]
     return ScenarioResult(

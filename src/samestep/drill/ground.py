@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from samestep.drill.attempt import AttemptPlan
 from samestep.drill.command import restart_command, start_command
 from samestep.drill.judging.judgement import Reference
 from samestep.drill.units import newest_unit
+from samestep.errors import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,11 +50,13 @@ class Workshop:
         options: what was asked for.
         site: makes the machines.
         snapshots: folder of kept disk states.
+        stop: set when the drill is being ended, so that no new attempt begins.
     """
 
     options: DrillOptions
     site: Site
     snapshots: Path
+    stop: threading.Event = field(default_factory=threading.Event)
 
     @property
     def jobs(self) -> int:
@@ -75,13 +79,18 @@ class Workshop:
 
     @contextlib.contextmanager
     def machine(self, name: str) -> Iterator[Machine]:
-        """Give a fresh machine, which is gone after the block."""
+        """Give a fresh machine, which is gone after the block.
+
+        Raises:
+            MachineError: the drill is being ended, or the machine could not be made.
+        """
+        if self.stop.is_set():
+            raise MachineError("the drill is being ended")
         machine = self.site.machine(name)
         try:
             yield machine
         finally:
-            if not self.options.keep_machines:
-                machine.destroy()
+            machine.destroy()
 
     def plan(self, name: str, command: list[str], **changes: object) -> AttemptPlan:
         """Return an attempt plan with the drill's settings."""

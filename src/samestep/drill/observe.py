@@ -36,6 +36,7 @@ class ControlFacts:
         epoch_ends: steps that ended an epoch.
         accumulation: most micro-steps of a step.
         ranks: world size.
+        followed: optimizers were seen being called; False when steps only show by their effect.
     """
 
     steps: int
@@ -44,6 +45,7 @@ class ControlFacts:
     epoch_ends: list[int] = field(default_factory=list)
     accumulation: int = 1
     ranks: int = 1
+    followed: bool = True
 
     def newest_save(self, step: int) -> int:
         """Return the newest save with at most ``step`` complete steps; 0 when there is none."""
@@ -61,6 +63,7 @@ def facts_of(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[str],
         epoch_ends=epoch_ends(first.steps),
         accumulation=max((len(step.micro_steps) for step in first.steps), default=1) or 1,
         ranks=len(traces),
+        followed=any(update.optimizer >= 0 for step in first.steps for update in step.updates),
     )
 
 

@@ -34,7 +34,6 @@ class DrillOptions:
         silence: slugs of findings that are intended and do not count.
         env: environment variables for every attempt.
         project_files: globs of the files copied onto every machine; empty: what git knows or does not ignore.
-        keep_machines: leave machines on disk.
         only: scenario families to run; empty: all.
         replay: run only the scenario of this name.
         work_dir: where machines are built; None: the system's temporary folder.
@@ -60,7 +59,6 @@ class DrillOptions:
     silence: frozenset[str] = frozenset()
     env: dict[str, str] = field(default_factory=dict)
     project_files: list[str] = field(default_factory=list)
-    keep_machines: bool = False
     only: frozenset[Family] = frozenset()
     replay: str = ""
     work_dir: Path | None = None

@@ -9,7 +9,7 @@ from samestep.contract import Family, Outcome
 from samestep.drill.damage import DamagePlan
 from samestep.drill.judging.judgement import Case
 from samestep.drill.result import Expectation
-from samestep.drill.scenario import FINAL, Arrangement, DiskState, Scenario
+from samestep.drill.scenario import FINAL, Arrangement, DiskState, Scenario, followed_to_the_end
 from samestep.trace import ParkPoint
 
 if TYPE_CHECKING:
@@ -44,11 +44,15 @@ class Planner:
     Args:
         facts: what the control showed.
         options: what was asked for.
+        saves: steps complete in the saves that the reference really made, when they are not the first control's.
     """
 
-    def __init__(self, facts: ControlFacts, options: DrillOptions) -> None:
+    def __init__(
+        self, facts: ControlFacts, options: DrillOptions, saves: Sequence[int] | None = None
+    ) -> None:
         self.facts = facts
         self.options = options
+        self.saves = list(facts.save_steps if saves is None else saves)
 
     def cuts(self) -> list[Cut]:
         """Return all cuts of the control, in the order of their steps."""
@@ -77,25 +81,22 @@ class Planner:
         return ParkPoint("boundary", self._some_steps_after(save))
 
     def scenarios(self, units_at: dict[str, Sequence[tuple[Unit, int]]]) -> list[Scenario]:
-        """Return the plan.
+        """Return everything that can be tried; see `choose`.
 
         Args:
             units_at: per snapshot the checkpoint units it holds, each with the steps complete in it.
         """
         point = self.damage_point()
-        planned = [
+        damage = DamagePlan(point.name, point.step, self._verify, to_end=not self.options.steps)
+        return [
             *(self._cut_scenario(cut) for cut in self.cuts()),
             *self._twice(),
             *self._kill(),
             *self._notice(),
-            *DamagePlan(point.name, point.step, self._verify).scenarios(units_at.get(point.name, [])),
+            *damage.scenarios(units_at.get(point.name, [])),
             *self._transfer(),
             *self._finished(),
         ]
-        chosen = [item for item in planned if self.options.wants(item.family)]
-        if self.options.replay:
-            chosen = [item for item in chosen if item.name == self.options.replay]
-        return chosen
 
     # Cuts of the control.
 
@@ -137,7 +138,8 @@ class Planner:
     def _inside_step(self) -> Cut | None:
         save = self._first_save()
         step = self._some_steps_after(save) + 1
-        if step > self.facts.steps or self.facts.newest_save(step - 1) != save:
+        unreachable = step > self.facts.steps or not self.facts.followed
+        if unreachable or self.facts.newest_save(step - 1) != save:
             return None
         title = f"inside step {step}, after backward, no warning"
         return Cut("cut/inside-step", title, ParkPoint("update", step), step - 1, self._verify(save))
@@ -182,13 +184,12 @@ class Planner:
     # Scenarios.
 
     def _cut_scenario(self, cut: Cut) -> Scenario:
-        resume = self.facts.newest_save(cut.complete)
         return Scenario(
             name=cut.name,
             family=Family.CUT,
             title=cut.title,
             disk=DiskState(cut.point.name),
-            expected=Expectation(outcomes=[Outcome.SAME], resume_step=resume),
+            expected=Expectation(outcomes=[Outcome.SAME], resume_step=self._resume(cut.complete)),
             case=self._case(Family.CUT, cut.complete, to_end=cut.verify_steps == 0),
             verify_steps=cut.verify_steps,
         )
@@ -197,9 +198,12 @@ class Planner:
         return Case(
             family=str(family),
             cut_step=complete,
-            whole_steps=[save for save in self.facts.save_steps if save <= complete],
+            whole_steps=[save for save in self.saves if save <= complete],
             to_end=to_end,
         )
+
+    def _resume(self, complete: int) -> int:
+        return max((save for save in self.saves if save <= complete), default=0)
 
     def _twice(self) -> list[Scenario]:
         """Cut, restart, cut again after the next save: a wrong counter shows only now."""
@@ -231,12 +235,10 @@ class Planner:
             Scenario(
                 name="cut/real-kill",
                 family=Family.CUT,
-                title=f"SIGKILL after step {cut.complete}: the bytes left are the snapshot's",
+                title=f"killed for real (SIGKILL) after step {cut.complete}",
                 arrangement=Arrangement.KILL,
                 point=cut.point,
-                expected=Expectation(
-                    outcomes=[Outcome.SAME], resume_step=self.facts.newest_save(cut.complete)
-                ),
+                expected=Expectation(outcomes=[Outcome.SAME], resume_step=self._resume(cut.complete)),
                 case=self._case(Family.CUT, cut.complete),
                 verify_steps=cut.verify_steps,
             )
@@ -260,19 +262,19 @@ class Planner:
 
     def _transfer(self) -> list[Scenario]:
         cut = self._after_save()
-        return [
+        scenarios = [
             Scenario(
                 name=f"transfer/{'_'.join(args).replace('/', '_')}",
                 family=Family.TRANSFER,
                 title=f"restarted with {' '.join(args)}",
                 disk=DiskState(cut.point.name),
                 expected=Expectation(
-                    outcomes=[Outcome.SAME, Outcome.REFUSED], resume_step=self.facts.newest_save(cut.complete)
+                    outcomes=[Outcome.SAME, Outcome.REFUSED], resume_step=self._resume(cut.complete)
                 ),
                 case=Case(
                     family=str(Family.TRANSFER),
                     cut_step=cut.complete,
-                    whole_steps=[save for save in self.facts.save_steps if save <= cut.complete],
+                    whole_steps=[save for save in self.saves if save <= cut.complete],
                     changed=" ".join(args),
                 ),
                 verify_steps=cut.verify_steps,
@@ -280,6 +282,7 @@ class Planner:
             )
             for args in self.options.also
         ]
+        return [*(followed_to_the_end(item) for item in scenarios[:1]), *scenarios[1:]]
 
     def _finished(self) -> list[Scenario]:
         """Start the finished run once more; a run that the drill itself ended has not finished."""
@@ -304,6 +307,12 @@ class Planner:
                 verify_steps=steps - save + self.options.verify_steps,
             )
         ]
+
+
+def choose(scenarios: Sequence[Scenario], options: DrillOptions) -> list[Scenario]:
+    """Return the scenarios that were asked for."""
+    chosen = [item for item in scenarios if options.wants(item.family)]
+    return [item for item in chosen if item.name == options.replay] if options.replay else chosen
 
 
 def _moment(point: ParkPoint) -> tuple[int, int, int]:

@@ -37,6 +37,7 @@ class FindingRecord(msgspec.Struct, kw_only=True):
         evidence: one line: what was seen.
         details: further lines.
         quantity: what differed (``0/exp_avg``, ``weights``), for the report.
+        silenced: it is intended (the setting ``silence``) and does not count.
     """
 
     slug: str
@@ -47,6 +48,7 @@ class FindingRecord(msgspec.Struct, kw_only=True):
     evidence: str = ""
     details: list[str] = []
     quantity: str = ""
+    silenced: bool = False
 
 
 class Observation(msgspec.Struct, kw_only=True):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import dataclasses
-import shlex
 import time
 import traceback
 from typing import TYPE_CHECKING, Protocol
@@ -13,21 +11,22 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from samestep.checkpoints import FRAMEWORKS, framework_hint
-from samestep.contract import Outcome, Severity, worst_outcome
+from samestep.contract import Outcome
 from samestep.drill.artefacts import tensor_content
-from samestep.drill.command import check_command
+from samestep.drill.command import check_command, replay_command
 from samestep.drill.control import run_first_control, run_reference, run_unwatched, save_setting
-from samestep.drill.execute import run_scenario
+from samestep.drill.execute import run_scenario, silence
 from samestep.drill.ground import Ground, Workshop
 from samestep.drill.inventory import inventory, not_checked
 from samestep.drill.judging import criterion as criteria
 from samestep.drill.judging.diagnosis.records import finding
-from samestep.drill.plan import Planner
+from samestep.drill.plan import Planner, choose
 from samestep.drill.provenance import provenance
-from samestep.drill.result import Control, DrillResult, Observation, Save, ScenarioResult
+from samestep.drill.result import Control, DrillResult, Save, ScenarioResult
 from samestep.drill.series import series_of
 from samestep.drill.units import units_with_steps
-from samestep.errors import ExitCode, SamestepError, UsageError
+from samestep.drill.verdict import exit_code_of, not_carried_out, outcome_of, watching_proof
+from samestep.errors import ExitCode, UsageError
 from samestep.process import Site, kill_all_trees
 
 if TYPE_CHECKING:
@@ -115,7 +114,10 @@ class Drill:
         return self.result
 
     def _drill(self, workshop: Workshop) -> None:
-        self.result.provenance |= {"jobs": workshop.jobs, "attempt_environment": workshop.threads}
+        self.result.provenance |= {
+            "jobs": workshop.jobs,
+            "attempt_environment": workshop.threads | dict.fromkeys(self.options.env, "(set)"),
+        }
         self.listener.phase("control: first run")
         first = run_first_control(workshop)
         if not first.facts.save_steps:
@@ -126,21 +128,30 @@ class Drill:
         second, unwatched = self._second_control(workshop, planner, first)
         criterion = criteria.derive(first.record.traces, second.record.traces)
         ground = Ground(workshop, second, first, criterion)
+        self.result.provenance["versions"] = second.record.traces[0].header.versions
         self._not_followed = second.record.ending.not_followed
         self.result.criterion = criterion
         self.result.control = self._control(ground, unwatched)
+        if self.result.control.watching_proven is False:
+            self.result.findings.append(finding("watching-changes-run", self.result.control.watching))
+        if second.facts.save_steps != first.facts.save_steps:
+            evidence = (
+                f"saves after steps {second.facts.save_steps}, in the first run {first.facts.save_steps}"
+            )
+            self.result.findings.append(finding("noisy-control", evidence))
         noisy = criteria.too_noisy(criterion, first.record.traces, second.record.traces)
         if noisy is not None:
             self.result.findings.append(noisy)
             self.listener.control(self.result.control, criterion)
             return
-        scenarios = self._plan(ground, planner)
-        self._check_sensitivity(ground, scenarios)
+        possible = self._plan(ground, planner)
+        scenarios = self._chosen(possible)
+        self._check_sensitivity(ground, possible)
         self.listener.control(self.result.control, criterion)
         self._write_plan(scenarios)
         self.listener.planned([scenario.title for scenario in scenarios])
         for result in self._run_all(ground, scenarios):
-            result.replay = f"samestep drill --replay {result.name} {self._replay_arguments()}"
+            result.replay = replay_command(self.options, result.name)
             self.result.scenarios.append(result)
             self.listener.scenario(result)
         self._shared_inputs(workshop)
@@ -206,14 +217,17 @@ class Drill:
         point = planner.damage_point()
         bursts = [burst for burst in ground.control.facts.bursts if burst.step <= point.step]
         units = units_with_steps(ground.workshop.snapshot(point.name), bursts)
-        scenarios = planner.scenarios({point.name: units})
-        if self.options.replay and not scenarios:
-            known = Planner(planner.facts, _without_choice(self.options)).scenarios({point.name: units})
+        reference = Planner(planner.facts, self.options, ground.control.facts.save_steps)
+        return reference.scenarios({point.name: units})
+
+    def _chosen(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
+        chosen = choose(scenarios, self.options)
+        if self.options.replay and not chosen:
             raise UsageError(
                 f"no scenario is called {self.options.replay!r}",
-                hint="known: " + ", ".join(scenario.name for scenario in known),
+                hint="known: " + ", ".join(scenario.name for scenario in scenarios),
             )
-        return scenarios
+        return chosen
 
     def _check_sensitivity(self, ground: Ground, scenarios: Sequence[Scenario]) -> None:
         """Sabotage a resume in every known way and see whether the criterion notices."""
@@ -266,6 +280,7 @@ class Drill:
         try:
             yield pool
         except BaseException:
+            workshop.stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             kill_all_trees()
             raise
@@ -289,85 +304,8 @@ class Drill:
 
     def _conclude(self) -> None:
         result = self.result
+        silence(result.findings, self.options.silence)
         result.outcome = outcome_of(result)
         code = exit_code_of(result, strict=self.options.strict)
         result.exit_code = int(self._interruption if result.interrupted else code)
         result.not_checked = not_checked(result, self.options, self._not_followed)
-
-    def _replay_arguments(self) -> str:
-        words = (
-            [f"--resume-with {shell_word(' '.join(self.options.resume_with))}"]
-            if self.options.resume_with
-            else []
-        )
-        if self.options.durable:
-            words.append(f"--durable {shell_word(self.options.durable)}")
-        if self.options.steps:
-            words.append(f"--steps {self.options.steps}")
-        words += [f"--also {shell_word(' '.join(also))}" for also in self.options.also]
-        return " ".join([*words, "--", *(shell_word(word) for word in self.options.command)])
-
-
-def not_carried_out(scenario: Scenario, error: Exception, log: str) -> ScenarioResult:
-    """Return the result of a scenario that failed for reasons of the drill's own: nothing is known."""
-    what = error.message if isinstance(error, SamestepError) else f"{type(error).__name__}: {error}"
-    return ScenarioResult(
-        name=scenario.name,
-        family=scenario.family,
-        title=scenario.title,
-        expected=scenario.expected,
-        observed=Observation(outcome=Outcome.INCONCLUSIVE, summary=f"could not be carried out: {what}"),
-        holds=False,
-        cut_step=scenario.case.cut_step,
-        log=log,
-    )
-
-
-def outcome_of(result: DrillResult) -> Outcome:
-    """Return the worst outcome among the scenarios that do not hold; ``same`` when all hold and nothing is in doubt."""
-    failing = [item.observed.outcome for item in result.scenarios if not item.holds]
-    doubtful = any(finding.severity is not Severity.NOTE for finding in result.findings)
-    if failing or doubtful or not result.scenarios:
-        return worst_outcome(failing)
-    return Outcome.SAME
-
-
-def exit_code_of(result: DrillResult, *, strict: bool) -> ExitCode:
-    """Return what the command's exit status must be: a defect weighs more than a doubt."""
-    findings = [*result.findings, *(finding for item in result.scenarios for finding in item.findings)]
-    severities = {finding.severity for finding in findings}
-    unclear = [item for item in result.scenarios if item.observed.outcome is Outcome.INCONCLUSIVE]
-    failed = [item for item in result.scenarios if not item.holds and item not in unclear]
-    if failed or Severity.DEFECT in severities or (strict and Severity.NOTE in severities):
-        return ExitCode.DEFECT
-    if unclear or Severity.MEASUREMENT in severities:
-        return ExitCode.INCONCLUSIVE
-    return ExitCode.HOLDS if result.scenarios else ExitCode.NOTHING_RAN
-
-
-def watching_proof(
-    watched: dict[str, str], unwatched: dict[str, str], *, exact: bool, limited: bool
-) -> tuple[bool | None, str]:
-    """Compare the tensors two runs left, one watched and one not.
-
-    Returns:
-        Whether it is proven that watching changes nothing (None: cannot be told), and how, in words.
-    """
-    by = "counting steps only" if limited else "with and without"
-    if not unwatched:
-        return None, "not proven: the unwatched run left no tensors"
-    if watched == unwatched:
-        return True, f"proven not to change the run (final state equal {by})"
-    if not exact:
-        return None, "not provable bit for bit: two controls already differ"
-    names = sorted(name for name in {*watched, *unwatched} if watched.get(name) != unwatched.get(name))
-    return False, f"CHANGES the run: {', '.join(names[:3])} differ without the probe"
-
-
-def _without_choice(options: DrillOptions) -> DrillOptions:
-    return dataclasses.replace(options, replay="", only=frozenset())
-
-
-def shell_word(word: str) -> str:
-    """Quote ``word`` for a shell, but leave the placeholders readable."""
-    return word if word and all(c.isalnum() or c in "{}_-./=:,@%+" for c in word) else shlex.quote(word)

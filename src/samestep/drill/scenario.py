@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from samestep.contract.words import Word
@@ -133,6 +133,11 @@ class Scenario:
     point: ParkPoint | None = None
     verify_steps: int = 4
     extra_args: list[str] = field(default_factory=list)
+
+
+def followed_to_the_end(scenario: Scenario) -> Scenario:
+    """Return the scenario, compared to the end of the control instead of over a few steps."""
+    return replace(scenario, verify_steps=0, case=replace(scenario.case, to_end=True))
 
 
 def control_snapshots(scenarios: list[Scenario]) -> list[str]:

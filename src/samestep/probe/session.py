@@ -208,6 +208,8 @@ class Session:
             self._ended = True
             self._write_end("step-limit")
             ending.leave(self._folder, self._recorder.rank, self._recorder.world_size)
+        if steps == 0:
+            self._durable.changes()  # what lies there before the first step is no save of this run's steps
         self._stop_at("boundary", steps)
         if not self._sabotaged:
             self._sabotaged = True

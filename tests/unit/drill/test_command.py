@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from samestep.drill.command import check_command, restart_command, start_command
+from samestep.drill.command import check_command, replay_command, restart_command, start_command
 from samestep.drill.options import DrillOptions
 from samestep.errors import UsageError
 
@@ -58,3 +58,26 @@ def test_what_cannot_be_drilled_is_refused_with_a_way_out(chosen, words):
 
 def test_an_address_that_is_no_output_is_nothing_to_refuse():
     check_command(options("python", "x.py", "--data", "s3://bucket/data", "--out", "{out}"))
+
+
+def test_a_replay_repeats_every_setting_that_is_not_the_usual_one():
+    chosen = options(
+        "python",
+        "x.py",
+        "{out}",
+        verify_steps=7,
+        grace_seconds=2.5,
+        strict=True,
+        resume_with=["--resume", "{checkpoint}"],
+    )
+    assert replay_command(chosen, "cut/twice") == (
+        "samestep drill --replay cut/twice --verify-steps 7 --grace 2.5 --strict "
+        "--resume-with '--resume {checkpoint}' -- python x.py {out}"
+    )
+
+
+def test_a_replay_of_the_usual_settings_is_short():
+    assert (
+        replay_command(options("python", "x.py", "{out}"), "cut/twice")
+        == "samestep drill --replay cut/twice -- python x.py {out}"
+    )

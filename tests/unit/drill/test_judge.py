@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -353,7 +354,7 @@ def test_evidence_names_the_samples():
 
 def test_data_that_begin_again_only_after_the_epoch():
     trace = use_data(resumed(CONTROL, 10), [10, 11, 0, 1])
-    judgement = judged(trace)
+    judgement = judged(trace, replace(CUT, cut_step=12, whole_steps=[4, 8, 10]))
     assert (defects(judgement), judgement.findings[0].step) == (["data-order-changed"], 13)
 
 
@@ -730,3 +731,25 @@ def test_noisy_resume_is_the_same_and_a_sabotaged_one_is_not():
     assert right.findings == []
     wrong = judged(fresh_optimizer(noisy), criterion=criterion, reference=reference)
     assert defects(wrong) == ["optimizer-reset"]
+
+
+def test_fewer_steps_than_wanted_prove_nothing():
+    judgement = judged(at_8(1), replace(CUT, wanted=4), Ending(exit_code=0))
+    assert judgement.observation.outcome is Outcome.INCONCLUSIVE
+    assert judgement.observation.summary == "only 1 of 4 steps could be compared"
+
+
+def test_as_many_steps_as_the_control_holds_are_enough():
+    judgement = judged(resumed(CONTROL, 18, 2), replace(CUT, cut_step=19, whole_steps=[16, 18], wanted=4))
+    assert judgement.observation.outcome is Outcome.SAME
+
+
+def test_a_silent_restart_after_a_flipped_byte_is_no_mere_note():
+    case = replace(CUT, family="damage", damaged=["ckpt-8.pt"], damaged_step=8, whole_steps=[4], flipped=True)
+    judgement = judged(resumed(CONTROL, 0), case)
+    assert judgement.observation.outcome is Outcome.RESTARTED
+
+
+def test_a_resume_from_beyond_what_the_disk_held_leaned_on_something_else():
+    judgement = judged(resumed(CONTROL, 14), replace(CUT, cut_step=10, whole_steps=[4, 8]))
+    assert defects(judgement) == ["leaned-on-lost-machine"]

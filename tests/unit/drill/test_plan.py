@@ -8,7 +8,7 @@ from samestep.checkpoints import Unit
 from samestep.contract import Family, Outcome
 from samestep.drill.observe import ControlFacts
 from samestep.drill.options import DrillOptions
-from samestep.drill.plan import Planner
+from samestep.drill.plan import Planner, choose
 from samestep.drill.scenario import Arrangement
 from samestep.trace import ParkPoint
 
@@ -32,7 +32,7 @@ def trainer_unit(step: int) -> Unit:
 def plan(known=None, chosen=None, units=None):
     planner = Planner(known or facts(), chosen or options())
     held = units if units is not None else [(trainer_unit(step), step) for step in (6, 12, 18)]
-    return planner.scenarios({planner.damage_point().name: held})
+    return choose(planner.scenarios({planner.damage_point().name: held}), planner.options)
 
 
 def by_name(scenarios):
@@ -185,3 +185,9 @@ def test_a_run_that_did_not_save_its_end_may_take_the_last_steps_again_and_no_mo
 
 def test_a_run_that_the_drill_ended_is_not_finished():
     assert "restart/finished" not in by_name(plan(chosen=options(steps=24)))
+
+
+def test_one_damage_is_followed_to_the_end():
+    followed = [item for item in plan() if item.family is Family.DAMAGE and item.verify_steps == 0]
+    assert [item.name for item in followed] == ["damage/checkpoint-18/model.safetensors/missing"]
+    assert followed[0].case.to_end

@@ -4,13 +4,14 @@ import pytest
 
 from samestep.contract import Component, Family, Outcome, Severity
 from samestep.drill.attempt import NoticeRecord
+from samestep.drill.command import shell_word
 from samestep.drill.cutting import notice_findings
 from samestep.drill.execute import silence
 from samestep.drill.judging.judgement import Case, Judgement
 from samestep.drill.judging.stops import names_damage
 from samestep.drill.result import DrillResult, Expectation, FindingRecord, Observation, ScenarioResult
-from samestep.drill.runner import exit_code_of, not_carried_out, outcome_of, shell_word, watching_proof
 from samestep.drill.scenario import Scenario
+from samestep.drill.verdict import exit_code_of, not_carried_out, outcome_of, watching_proof
 from samestep.errors import ExitCode, MachineError
 
 
@@ -95,13 +96,13 @@ def test_a_save_within_the_grace_is_what_is_wanted():
 
 def test_a_silenced_finding_becomes_a_note_and_explains_the_scenario():
     judged = Judgement(Observation(outcome=Outcome.DIFFERENT), [finding()])
-    assert silence(judged, frozenset({"optimizer-reset"}))
+    assert silence(judged.findings, frozenset({"optimizer-reset"}))
     assert judged.findings[0].severity is Severity.NOTE
 
 
 def test_one_finding_that_is_not_silenced_keeps_the_scenario_failing():
     judged = Judgement(Observation(outcome=Outcome.DIFFERENT), [finding(), finding("ema-lost")])
-    assert not silence(judged, frozenset({"optimizer-reset"}))
+    assert not silence(judged.findings, frozenset({"optimizer-reset"}))
 
 
 def test_equal_tensors_prove_that_watching_changes_nothing():
@@ -182,3 +183,19 @@ def test_a_scenario_that_cannot_be_carried_out_is_inconclusive_and_says_why():
     failed = not_carried_out(planned, MachineError("no space left"), "logs/x.failure.log")
     assert (failed.observed.outcome, failed.holds) == (Outcome.INCONCLUSIVE, False)
     assert "no space left" in failed.observed.summary
+
+
+def test_a_silenced_finding_does_not_count_even_when_strict():
+    noted = finding("byte-flip-accepted", Severity.NOTE)
+    silence([noted], frozenset({"byte-flip-accepted"}))
+    assert exit_code_of(result(scenario(findings=[noted])), strict=True) is ExitCode.HOLDS
+
+
+def test_a_run_that_takes_no_notice_overruns_even_when_it_ends_within_the_grace():
+    notice = NoticeRecord(True, 2.0, 30, 0, handled=True)
+    (found,) = notice_findings(notice, saved=True, ignored=True)
+    assert (found.slug, found.severity) == ("notice-overran", Severity.DEFECT)
+
+
+def test_an_interrupted_drill_is_never_the_same():
+    assert outcome_of(result(scenario(), interrupted=True)) is Outcome.INCONCLUSIVE

@@ -140,7 +140,9 @@ def _view(scene: _Scene, control: Trace, resumed: Trace) -> View:
     view = View(rank, alignment, pair, restarted=basis == 0 and scene.had_something)
     if pair.steps and not view.restarted and not case.finished:
         found = diagnose(pair, alignment)
-        view.findings = [replace(record, rank=rank) for record in found or length(pair)]
+        explained = any(record.severity is Severity.DEFECT for record in found)
+        found = found if explained else [*found, *length(pair)]
+        view.findings = [replace(record, rank=rank) for record in found]
     return view
 
 
@@ -199,7 +201,7 @@ def _without_consequences(
         for record in findings:
             if record.slug in DATA_SLUGS or record.slug == "config-drift":
                 record.components = list(dict.fromkeys([Component.WORLD, *record.components]))
-    defects = [record for record in findings if record.severity is Severity.DEFECT]
+    defects = [r for r in findings if r.severity is Severity.DEFECT and r.slug != "silent-restart"]
     if case.flipped and defects:
         first = min(defects, key=lambda record: FINDINGS[record.slug].rank)
         details = [f"{record.slug}: {record.evidence}" for record in defects]
@@ -226,9 +228,19 @@ def _verdict(views: list[View], findings: list[FindingRecord], scene: _Scene) ->
         observation.steps_lost = max(case.cut_step - first.resume_step, 0)
     findings = [*findings, *_crash(views, findings, ending), *_measurements(findings, case, scene.criterion)]
     observation.outcome = _outcome(findings, observation, ending, case)
+    if observation.outcome is Outcome.SAME and (due := _due(views, case)) > observation.steps_verified:
+        observation.outcome = Outcome.INCONCLUSIVE
+        observation.summary = f"only {observation.steps_verified} of {due} steps could be compared"
     observation.rank = first.rank if observation.outcome not in (Outcome.SAME, Outcome.INCONCLUSIVE) else None
-    observation.summary = summary_of(observation, findings, ending, case)
+    observation.summary = observation.summary or summary_of(observation, findings, ending, case)
     return Judgement(observation, sorted(findings, key=lambda record: FINDINGS[record.slug].rank))
+
+
+def _due(views: list[View], case: Case) -> int:
+    """Return how many steps must have been compared: as many as were wanted and the control holds."""
+    left = [len(view.pair.control.steps) - view.pair.basis for view in views if view.pair]
+    due = min(left, default=0)
+    return min(case.wanted, due) if case.wanted else due
 
 
 def _leading(views: list[View], findings: list[FindingRecord]) -> View:

@@ -65,6 +65,7 @@ class Case:
         finished: the run had already reached its end (the restart must take no step).
         changed: what a transfer changed (its extra arguments), empty otherwise.
         to_end: the restarted run was followed to its end.
+        wanted: steps that must have been compared for a pass, as far as the control goes; 0: all to its end.
         first_attempt: traces of the attempt between (cut twice), per rank.
     """
 
@@ -78,6 +79,7 @@ class Case:
     finished: bool = False
     changed: str = ""
     to_end: bool = False
+    wanted: int = 1
 
 
 @dataclass

@@ -23,15 +23,25 @@ def selection(views: Sequence[View], case: Case) -> list[FindingRecord]:
         return [_restart(view, case)]
     if case.finished:
         return [_after_finish(view)]
-    claimed = view.alignment.claimed_step
-    if foreign := _foreign(case, step, claimed):
+    if foreign := _foreign(case, step, view.alignment.claimed_step):
         return [foreign]
-    newest = max(case.whole_steps, default=None)
-    if step is not None and newest is not None and step + _inside(view) < newest:
-        return [_older(step, newest, case)]
+    if step is not None and (other := _other_point(view, step, case)):
+        return [other]
     if case.damaged and not case.flipped and step == case.damaged_step:
         return _accepted(views, case)
     return []
+
+
+def _other_point(view: View, step: int, case: Case) -> FindingRecord | None:
+    """Return the finding for a resume from an older point than was there, or from a newer one than was on the disk."""
+    newest = max(case.whole_steps, default=None)
+    if newest is not None and step + _inside(view) < newest:
+        return _older(step, newest, case)
+    held = max([*case.whole_steps, *case.foreign_steps, case.damaged_step or 0], default=0)
+    if step > held + 1:
+        text = f"went on from step {step}, the disk held no more than step {held}"
+        return finding("leaned-on-lost-machine", text, step=step + 1)
+    return None
 
 
 def _inside(view: View) -> int:
