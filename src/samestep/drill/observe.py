@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -70,13 +69,14 @@ def facts_of(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[str],
 def save_bursts(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[str], bool]) -> list[Burst]:
     """Return the saves: changes under the durable folder that touch a checkpoint.
 
-    A path belongs to a checkpoint when it lies in a unit that is there in the end, or in one that differs from such a
-    unit only in its numbers (it was rotated away). Without any unit, everything but logs counts.
+    A path belongs to a checkpoint when it is a file of a unit that is there in the end, or differs from one only in its
+    numbers (it was rotated away). A temporary name under which a file was written does not count, for another rank may
+    see it a step later. Without any unit, everything but logs counts.
     """
-    shapes = {_shape(name) for unit in units for name in _unit_names(unit)}
+    shapes = {_shape(name) for unit in units for name in (*unit.files, *unit.pointers)}
     bursts: dict[int, set[str]] = {}
     for path, steps in _sightings(traces).items():
-        if not is_log(path) and (not shapes or _matches(path, shapes)):
+        if not is_log(path) and (not shapes or _shape(path) in shapes):
             for step in steps:
                 bursts.setdefault(step, set()).add(path)
     return [Burst(step, tuple(sorted(bursts[step]))) for step in sorted(bursts)]
@@ -106,18 +106,8 @@ def _changes(trace: Trace) -> Iterable[tuple[int, list[str]]]:
         yield trace.end.steps, trace.end.durable
 
 
-def _unit_names(unit: Unit) -> list[str]:
-    return [*unit.files, *unit.pointers] if unit.path == "." else [unit.path, *unit.files, *unit.pointers]
-
-
 def _shape(path: str) -> str:
     return _DIGITS.sub("#", path)
-
-
-def _matches(path: str, shapes: set[str]) -> bool:
-    shape = _shape(path)
-    parents = [str(parent) for parent in PurePosixPath(shape).parents if str(parent) != "."]
-    return shape in shapes or any(parent in shapes for parent in parents)
 
 
 def epoch_ends(steps: Sequence[StepRecord]) -> list[int]:

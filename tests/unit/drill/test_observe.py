@@ -19,7 +19,7 @@ def is_log(path):
     return path.endswith(".log")
 
 
-FOLDER_UNIT = Unit("checkpoint-4", "transformers", 4, ("checkpoint-4/model.bin",))
+FOLDER_UNIT = Unit("checkpoint-4", "transformers", 4, ("checkpoint-4/model.bin", "checkpoint-4/rng.pth"))
 
 
 def test_a_save_is_a_change_of_a_checkpoint_and_not_of_a_log():
@@ -37,8 +37,15 @@ def test_a_save_is_a_change_of_a_checkpoint_and_not_of_a_log():
 
 
 def test_a_checkpoint_rotated_away_was_a_save_all_the_same():
-    steps = [step(1), step(2, durable=["checkpoint-2/other.bin"])]
+    steps = [step(1), step(2, durable=["checkpoint-2/model.bin"])]
     assert [b.step for b in save_bursts([trace(steps)], [FOLDER_UNIT], is_log)] == [2]
+
+
+def test_a_temporary_name_is_no_save():
+    ahead = trace(
+        [step(1, durable=["checkpoint-1/model.writing"]), step(2, durable=["checkpoint-1/model.writing"])]
+    )
+    assert save_bursts([ahead], [FOLDER_UNIT], is_log) == []
 
 
 def test_files_beside_checkpoints_are_no_save():
@@ -54,9 +61,9 @@ def test_without_any_known_checkpoint_everything_but_logs_counts():
 
 def test_saves_of_all_ranks_are_joined():
     zero = trace([step(1, durable=["checkpoint-1/model.bin"]), step(2)])
-    one = trace([step(1, durable=["checkpoint-1/rng_1.pth"]), step(2)], rank=1)
+    one = trace([step(1, durable=["checkpoint-1/rng.pth"]), step(2)], rank=1)
     (burst,) = save_bursts([zero, one], [FOLDER_UNIT], is_log)
-    assert burst.paths == ("checkpoint-1/model.bin", "checkpoint-1/rng_1.pth")
+    assert burst.paths == ("checkpoint-1/model.bin", "checkpoint-1/rng.pth")
 
 
 def test_a_rank_that_runs_ahead_of_the_writer_makes_no_save_of_its_own():

@@ -118,7 +118,7 @@ def judge(  # noqa: PLR0917 - each argument is another thing, and all are needed
         return Judgement(
             Observation(outcome=Outcome.INCONCLUSIVE, exit_code=ending.exit_code, summary=summary)
         )
-    findings = [*selection(views, case), *_world(views, controls, ranks), *_gathered(views)]
+    findings = [*selection(views, case), *_world(views, controls, ranks), *_across_ranks(_gathered(views))]
     findings = _without_consequences(findings, case, changed_world=controls.keys() != ranks.keys())
     return _verdict(views, findings, scene)
 
@@ -160,6 +160,17 @@ def _gathered(views: list[View]) -> list[FindingRecord]:
     for key, ranks in others.items():
         kept[key].details = [*kept[key].details, f"also on rank {listed(ranks)}"]
     return sorted(kept.values(), key=lambda record: FINDINGS[record.slug].rank)
+
+
+def _across_ranks(findings: list[FindingRecord]) -> list[FindingRecord]:
+    """Drop a result that differs on one rank for no reason of its own when another rank lost something before it."""
+    causes = [r for r in findings if r.severity is Severity.DEFECT and r.slug != "step-differs"]
+    return [
+        record
+        for record in findings
+        if record.slug != "step-differs"
+        or not any(cause.rank != record.rank and (cause.step or 0) <= (record.step or 0) for cause in causes)
+    ]
 
 
 def _world(views: list[View], controls: dict[int, Trace], ranks: dict[int, Trace]) -> list[FindingRecord]:
