@@ -38,7 +38,8 @@ def _other_point(view: View, step: int, case: Case) -> FindingRecord | None:
     if newest is not None and step + _inside(view) < newest:
         return _older(step, newest, case)
     held = max([*case.whole_steps, *case.foreign_steps, case.damaged_step or 0], default=0)
-    if step > held + 1:
+    # a save inside a step counts for that step, which the cut may have left undone
+    if step > max(held + 1, case.cut_step or 0):
         text = f"went on from step {step}, the disk held no more than step {held}"
         return finding("leaned-on-lost-machine", text, step=step + 1)
     return None
