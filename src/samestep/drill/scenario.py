@@ -138,8 +138,3 @@ class Scenario:
 def followed_to_the_end(scenario: Scenario) -> Scenario:
     """Return the scenario, compared to the end of the control instead of over a few steps."""
     return replace(scenario, verify_steps=0, case=replace(scenario.case, to_end=True))
-
-
-def control_snapshots(scenarios: list[Scenario]) -> list[str]:
-    """Return the names of the snapshots that the scenarios start from."""
-    return sorted({scenario.disk.snapshot for scenario in scenarios if scenario.disk is not None})

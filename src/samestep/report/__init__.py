@@ -1,7 +1,7 @@
 """Reports: pure view data from a drill's result, and the forms it is shown in."""
 
 from .files import decode_result, encode_result, find_result, load_result, write_atomically, write_reports
-from .terminal import TerminalReport, render_control, render_scenario_line, render_terminal
+from .terminal import TerminalReport, render_scenario_line, render_terminal
 
 __all__ = [
     "TerminalReport",
@@ -9,7 +9,6 @@ __all__ = [
     "encode_result",
     "find_result",
     "load_result",
-    "render_control",
     "render_scenario_line",
     "render_terminal",
     "write_atomically",

@@ -195,14 +195,3 @@ def render_scenario_line(
 ) -> str:
     """Render one scenario on its own, findings in full."""
     return TerminalReport(colour=colour, width=width).scenario(scenario)
-
-
-def render_control(
-    control: Control,
-    criterion: Criterion | None = None,
-    *,
-    colour: bool = False,
-    width: int = DEFAULT_WIDTH,
-) -> str:
-    """Render the lines on the control on their own."""
-    return TerminalReport(colour=colour, width=width).control(control, criterion)
