@@ -92,6 +92,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allow_network: Annotated[
         bool, Meta(description="Let the script reach trackers and hubs. Otherwise offline variables are set.")
     ] = False
+    fresh: Annotated[
+        bool,
+        Meta(
+            description="Start every restart in a fresh process. Otherwise restarts after damage are forked from a "
+            "process that has imported the libraries, and each kind of result is confirmed by a fresh one."
+        ),
+    ] = False
     strict: Annotated[bool, Meta(description="Notes count as defects.")] = False
     only: Annotated[list[str], Meta(description="Scenario families to run. Empty: all.")] = []
     silence: Annotated[

@@ -164,3 +164,48 @@ def broken_on_rank_one(text: str) -> str:
     line = next(line for line in text.splitlines() if marker in line)
     indent = line[: len(line) - len(line.lstrip())]
     return text.replace(line, f'{indent}if __import__("os").environ["RANK"] == "0":\n    {line}')
+
+
+IN_PARTS = """
+    import argparse, pathlib, torch
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=pathlib.Path)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    newest = max(args.out.glob("checkpoint-*"), default=None)
+    begin = 0
+    if newest:
+        begin = torch.load(newest / "progress.pt")["step"]
+        model.load_state_dict(torch.load(newest / "model.pt"))
+        if (newest / "optimizer.pt").exists():
+            optimizer.load_state_dict(torch.load(newest / "optimizer.pt"))
+    for step in range(begin, 9):
+        loss = model(torch.full((2, 4), float(step + 1)) / 12).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if (step + 1) % 3 == 0:
+            folder = args.out / f"checkpoint-{step + 1:04}"
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.save(model.state_dict(), folder / "model.pt")
+            torch.save(optimizer.state_dict(), folder / "optimizer.pt")
+            torch.save({"step": step + 1}, folder / "progress.pt")
+"""
+
+
+def test_restarts_forked_from_a_preloaded_process_show_what_fresh_ones_show(project):
+    command = ["--only", "damage", "--", sys.executable, project.script(IN_PARTS), "--out", "{out}"]
+    forked = project.drill(*command).result["scenarios"]
+    fresh = project.drill("--fresh", *command).result["scenarios"]
+    assert [shown(item) for item in forked] == [shown(item) for item in fresh]
+    assert "optimizer-reset" in {record["slug"] for item in forked for record in item["findings"]}
+    assert [item["name"] for item in forked if item.get("forked")]
+    assert not [item["name"] for item in fresh if item.get("forked")]
+
+
+def shown(scenario):
+    observed = ("outcome", "resume_step", "first_divergent_step", "exit_code")
+    findings = [(record["slug"], record.get("step"), record["evidence"]) for record in scenario["findings"]]
+    return (scenario["name"], *(scenario["observed"].get(name) for name in observed), findings)

@@ -45,6 +45,7 @@ Examples:
 @click.option("--jobs", type=int, metavar="N", help="Attempts at a time.")
 @click.option("--timeout", "timeout_seconds", type=float, metavar="SECONDS", help="Longest attempt.")
 @click.option("--allow-network/--no-network", default=None, help="Leave trackers and hubs reachable.")
+@click.option("--fresh/--no-fresh", default=None, help="Fork no restart from a preloaded process.")
 @click.option("--strict/--no-strict", default=None, help="Notes count like defects.")
 @click.option("--silence", multiple=True, metavar="SLUG", help="A finding that is intended here.")
 @click.option("--work-dir", metavar="PATH", help="Where machines are built.")
@@ -100,6 +101,7 @@ def drill_options(command: list[str], settings: Settings, folder: Path, replay: 
         timeout_seconds=settings.timeout_seconds,
         inputs=[Path(path).expanduser() for path in settings.inputs],
         allow_network=settings.allow_network,
+        fresh=settings.fresh,
         strict=settings.strict,
         silence=frozenset(settings.silence),
         env=settings.env,

@@ -315,6 +315,13 @@ _ORDERED = (
         "keep checkpoints in a store that verifies digests",
     ),
     _note(
+        "fork-differs",
+        (C.ENVIRONMENT,),
+        "a restart forked from a preloaded process went another way than one in a fresh process",
+        "a library keeps state from its import that a fork shares, or the run is noisy",
+        "nothing in the run: the fresh process was believed; --fresh keeps the drill from forking",
+    ),
+    _note(
         "untracked-state",
         (C.RNG,),
         "state was found that no checkpoint is known to hold",

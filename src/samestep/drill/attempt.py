@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from samestep.process import Machine
+    from samestep.process import Machine, Preloaded
 
 POLL_SECONDS = 0.01
 LOG_TAIL_BYTES = 64_000
@@ -33,7 +33,7 @@ class AttemptPlan:
         name: unique inside the drill; names its traces and its log.
         command: argv with ``{out}`` already filled in.
         folder: working folder inside the project copy.
-        step_limit, park, sabotage, watch: see ``samestep.trace.Orders``.
+        step_limit, park, sabotage, watch, list_modules: see ``samestep.trace.Orders``.
         ranks: processes that must reach a park point.
         timeout_seconds: longest life.
         env: variables on top of the drill's own environment.
@@ -50,6 +50,7 @@ class AttemptPlan:
     timeout_seconds: float = 600.0
     sample_values: int = 1024
     full_digest_every: int = 1
+    list_modules: bool = False
     env: dict[str, str] = field(default_factory=dict)
 
 
@@ -105,11 +106,15 @@ class Attempt:
         machine: a fresh machine.
         plan: what to do.
         results: folder of the drill's run; traces and logs are kept there.
+        preloaded: process to fork the command from; None: start a fresh one.
     """
 
-    def __init__(self, machine: Machine, plan: AttemptPlan, results: Path) -> None:
+    def __init__(
+        self, machine: Machine, plan: AttemptPlan, results: Path, preloaded: Preloaded | None = None
+    ) -> None:
         self.machine = machine
         self.plan = plan
+        self._preloaded = preloaded
         self.traces = results / "traces" / plan.name
         self.log = results / "logs" / f"{plan.name}.log"
         self._exit_code: int | None = None
@@ -127,6 +132,7 @@ class Attempt:
             cwd=self.machine.seat_project / self.plan.folder,
             log_path=self.log,
             enter=self.machine.enter,
+            preloaded=self._preloaded,
         )
         return self
 
@@ -220,6 +226,7 @@ class Attempt:
             watch=self.plan.watch,
             sample_values=self.plan.sample_values,
             full_digest_every=self.plan.full_digest_every,
+            list_modules=self.plan.list_modules,
         )
         path = self.traces / ORDERS_NAME
         orders.write(path)

@@ -91,6 +91,7 @@ _FLAGS = {
     "grace_seconds": "--grace",
     "timeout_seconds": "--timeout",
     "allow_network": "--allow-network",
+    "fresh": "--fresh",
     "strict": "--strict",
 }
 

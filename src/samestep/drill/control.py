@@ -35,7 +35,12 @@ def run_first_control(workshop: Workshop) -> ControlRun:
         DrillError: it crashed, did not end, or took no step that could be watched.
     """
     with workshop.machine("control-1") as machine:
-        plan = workshop.plan("control-1", workshop.start_command(machine), step_limit=workshop.options.steps)
+        plan = workshop.plan(
+            "control-1",
+            workshop.start_command(machine),
+            step_limit=workshop.options.steps,
+            list_modules=True,
+        )
         with Attempt(machine, plan, workshop.options.run_folder) as attempt:
             attempt.wait()
         record = attempt.record()

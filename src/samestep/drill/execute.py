@@ -27,22 +27,26 @@ if TYPE_CHECKING:
     from samestep.drill.options import DrillOptions
     from samestep.drill.result import FindingRecord
     from samestep.drill.scenario import Scenario
-    from samestep.process import Machine
+    from samestep.process import Machine, Preloaded
     from samestep.trace import ParkPoint
 
 _BAD = {Outcome.DIFFERENT, Outcome.RESTARTED, Outcome.CRASHED}
 
 
-def run_scenario(ground: Ground, scenario: Scenario, *, sabotage: str = "") -> ScenarioResult:
+def run_scenario(
+    ground: Ground, scenario: Scenario, *, sabotage: str = "", preloaded: Preloaded | None = None
+) -> ScenarioResult:
     """Carry out ``scenario`` and judge it.
 
     Args:
         ground: what it is judged against.
         scenario: what to do.
         sabotage: damage the restarted process on purpose (the criterion's own test).
+        preloaded: process to fork the restart from; None: a fresh one.
     """
     started = time.monotonic()
     label = scenario.name.replace("/", "-") + (f"-sabotaged-{sabotage}" if sabotage else "")
+    label += "-forked" if preloaded else ""
     folder = ground.workshop.snapshots / f"state-{label}"
     try:
         made = make_disk_state(ground, scenario, folder, label)
@@ -51,7 +55,9 @@ def run_scenario(ground: Ground, scenario: Scenario, *, sabotage: str = "") -> S
         if judgement.observation.outcome is Outcome.SAME:
             case = _case(scenario, made, begin=judgement.observation.resume_step or 0)
             scenario = replace(scenario, case=case)
-            record, artefacts = _restart(ground, scenario, made, label, sabotage)
+            record, artefacts = _restart(
+                ground, scenario, made, label, sabotage=sabotage, preloaded=preloaded
+            )
             records.append(record)
             judgement = _judged(ground, scenario, made, record)
             if artefacts and judgement.observation.outcome is Outcome.SAME:
@@ -62,7 +68,13 @@ def run_scenario(ground: Ground, scenario: Scenario, *, sabotage: str = "") -> S
 
 
 def _restart(
-    ground: Ground, scenario: Scenario, made: DiskStateMade, label: str, sabotage: str
+    ground: Ground,
+    scenario: Scenario,
+    made: DiskStateMade,
+    label: str,
+    *,
+    sabotage: str,
+    preloaded: Preloaded | None,
 ) -> tuple[AttemptRecord, list[str]]:
     workshop = ground.workshop
     with workshop.machine(label) as machine:
@@ -74,7 +86,8 @@ def _restart(
             sabotage=sabotage,
             ranks=ground.control.facts.ranks,
         )
-        with Attempt(machine, plan, workshop.options.run_folder) as attempt:
+        usable = preloaded if preloaded is not None and preloaded.runs(plan.command) else None
+        with Attempt(machine, plan, workshop.options.run_folder, usable) as attempt:
             attempt.wait()
         record = attempt.record()
         return record, _artefacts(ground, scenario, machine, record)

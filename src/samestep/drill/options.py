@@ -30,6 +30,7 @@ class DrillOptions:
         timeout_seconds: longest time of one attempt.
         inputs: read-only folders or files shared by all machines.
         allow_network: leave trackers and hubs reachable.
+        fresh: start every restart in a fresh process, none as a fork of a preloaded one.
         strict: notes count like defects.
         silence: slugs of findings that are intended and do not count.
         env: environment variables for every attempt.
@@ -55,6 +56,7 @@ class DrillOptions:
     timeout_seconds: float = 600.0
     inputs: list[Path] = field(default_factory=list)
     allow_network: bool = False
+    fresh: bool = False
     strict: bool = False
     silence: frozenset[str] = frozenset()
     env: dict[str, str] = field(default_factory=dict)

@@ -114,6 +114,7 @@ class ScenarioResult(msgspec.Struct, kw_only=True):
         attempts: names of the attempts it took (two when interrupted twice).
         holds: observed is one of the expected outcomes, from the expected point, and no defect was found.
         replay: command that repeats just this scenario.
+        forked: the restart was a fork of a preloaded process; results of its kind were confirmed by a fresh one.
         seconds: wall time it took.
     """
 
@@ -129,6 +130,7 @@ class ScenarioResult(msgspec.Struct, kw_only=True):
     series: list[Series] = []
     replay: str = ""
     log: str = ""
+    forked: bool = False
     seconds: float = 0.0
 
 

@@ -21,6 +21,7 @@ from samestep.drill.inventory import inventory, not_checked
 from samestep.drill.judging import criterion as criteria
 from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.plan import Planner, choose
+from samestep.drill.preloading import Forks
 from samestep.drill.provenance import provenance
 from samestep.drill.result import Control, DrillResult, Save, ScenarioResult
 from samestep.drill.series import series_of
@@ -150,10 +151,12 @@ class Drill:
         self.listener.control(self.result.control, criterion)
         self._write_plan(scenarios)
         self.listener.planned([scenario.title for scenario in scenarios])
-        for result in self._run_all(ground, scenarios):
-            result.replay = replay_command(self.options, result.name)
-            self.result.scenarios.append(result)
-            self.listener.scenario(result)
+        with contextlib.closing(Forks(workshop, first)) as forks:
+            forks.prepare(scenarios)
+            for result in self._run_all(ground, scenarios, forks):
+                result.replay = replay_command(self.options, result.name)
+                self.result.scenarios.append(result)
+                self.listener.scenario(result)
         self._shared_inputs(workshop)
         self._hint_resume(first)
         self.result.inventory = inventory(ground, self.result.scenarios)
@@ -257,17 +260,19 @@ class Drill:
 
     # Scenarios.
 
-    def _run_all(self, ground: Ground, scenarios: Sequence[Scenario]) -> Iterator[ScenarioResult]:
+    def _run_all(
+        self, ground: Ground, scenarios: Sequence[Scenario], forks: Forks
+    ) -> Iterator[ScenarioResult]:
         """Run scenarios side by side and yield their results in the order of the plan."""
         with self._pool(ground.workshop) as pool:
-            futures = [pool.submit(self._run_one, ground, scenario) for scenario in scenarios]
+            futures = [pool.submit(self._run_one, ground, scenario, forks) for scenario in scenarios]
             for future in futures:
                 yield future.result()
 
-    def _run_one(self, ground: Ground, scenario: Scenario) -> ScenarioResult:
+    def _run_one(self, ground: Ground, scenario: Scenario, forks: Forks) -> ScenarioResult:
         self.listener.running(scenario.title)
         try:
-            return run_scenario(ground, scenario)
+            return forks.run(scenario, lambda preloaded: run_scenario(ground, scenario, preloaded=preloaded))
         except Exception as error:  # noqa: BLE001 - one scenario that cannot be carried out must not cost the others
             log = self.options.run_folder / "logs" / f"{scenario.name.replace('/', '-')}.failure.log"
             log.write_text(traceback.format_exc(), encoding="utf-8")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["environment", "install", "site_folder"]
+__all__ = ["environment", "install", "prelude", "site_folder"]
 
 
 def site_folder() -> Path:
@@ -40,6 +40,13 @@ def environment(orders_path: Path, base_env: Mapping[str, str]) -> dict[str, str
         "PYTHONPATH": os.pathsep.join(folders),
         ORDERS_VARIABLE: str(orders_path.absolute()),
     }
+
+
+def prelude() -> tuple[str, str]:
+    """Return file and function that start the probe in a process whose interpreter has started long ago."""
+    from pathlib import Path
+
+    return str(Path(__file__).resolve().with_name("boot.py")), "start_under_alias"
 
 
 def install() -> bool:

@@ -366,6 +366,8 @@ class Session:
 
     def _write_end(self, why: str) -> None:
         steps = self._windows.steps
+        if self._orders.list_modules and steps:
+            surroundings.list_modules(self._folder)
         record = EndRecord(why, steps, time.monotonic())
         if self._orders.watch and steps:
             self.capture.settle([])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..trace import Header
+from ..trace.reading import MODULES_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
@@ -65,6 +70,16 @@ def versions() -> dict[str, str]:
         if version is not None:
             found[name] = str(version)
     return found
+
+
+def list_modules(folder: Path) -> None:
+    """Write name and file of every module that this process imported, in the order of their first import."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        if spec is not None and spec.name == name and spec.origin:
+            found.append([name, spec.origin])
+    (folder / MODULES_NAME.format(pid=os.getpid())).write_text(json.dumps(found), encoding="utf-8")
 
 
 def _number(variables: tuple[str, ...], default: int) -> int:

@@ -3,6 +3,8 @@
 from samestep.process.copying import copy_tree, fingerprint, tree_digest
 from samestep.process.isolation import Capability, Isolation, capabilities
 from samestep.process.machine import Machine, Site
+from samestep.process.preloaded import Preloaded
+from samestep.process.python_command import PythonCommand
 from samestep.process.surroundings import OFFLINE_VARIABLES
 from samestep.process.tree import ProcessTree, kill_all_trees
 
@@ -11,7 +13,9 @@ __all__ = [
     "Capability",
     "Isolation",
     "Machine",
+    "Preloaded",
     "ProcessTree",
+    "PythonCommand",
     "Site",
     "capabilities",
     "copy_tree",

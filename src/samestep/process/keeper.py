@@ -87,22 +87,44 @@ def enter(machine: dict[str, object]) -> None:
         bind(source, target, read_only)
 
 
+def settle_in(order: dict[str, object]) -> None:
+    """In the child: a session of its own, the usual signals, its machine and its working directory."""
+    os.setsid()
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+        signal.SIGCHLD,
+    ):
+        signal.signal(number, signal.SIG_DFL)
+    if order["machine"]:
+        try:
+            enter(order["machine"])  # type: ignore[arg-type]
+        except OSError as error:
+            raise OSError(
+                error.errno, f"its machine could not be entered ({error.strerror or error})"
+            ) from error
+    try:
+        os.chdir(order["cwd"])  # type: ignore[arg-type]
+    except OSError as error:
+        raise OSError(
+            error.errno, f"its working directory {order['cwd']} could not be entered ({error.strerror})"
+        ) from error
+
+
 def become_command(order: dict[str, object], complaint: int) -> NoReturn:
     """In the child: enter the machine and turn into the command; a failure is written to ``complaint``."""
     argv: list[str] = order["argv"]  # type: ignore[assignment]
-    problem = "its machine could not be entered"
     try:
-        os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
-        if order["machine"]:
-            enter(order["machine"])  # type: ignore[arg-type]
-        problem = f"its working directory {order['cwd']} could not be entered"
-        os.chdir(order["cwd"])  # type: ignore[arg-type]
-        problem = "it cannot be executed"
-        os.execvp(argv[0], argv)  # noqa: S606 - the command is the user's own
+        settle_in(order)
+        try:
+            os.execvp(argv[0], argv)  # noqa: S606 - the command is the user's own
+        except OSError as error:
+            raise OSError(error.errno, f"it cannot be executed ({error.strerror})") from error
     except OSError as error:
-        os.write(complaint, f"{problem} ({error.strerror or error})".encode())
+        os.write(complaint, (error.strerror or str(error)).encode())
     os._exit(127)
 
 
@@ -169,27 +191,37 @@ def keep(root: int, report: int, lifeline: int, wake: int) -> None:
             return None
 
 
-def main() -> None:
-    """Carry out the order given as the only argument."""
-    order = json.loads(sys.argv[1])
-    report, lifeline = order["report"], order["lifeline"]
+def prepare(order: dict[str, object]) -> None:
+    """Become a keeper: adopt orphans, heed no notice, and wake up whenever a child ends."""
     wake, wake_writer = os.pipe()
-    for descriptor in (report, lifeline):
-        os.set_inheritable(descriptor, False)
+    order["wake"], order["wake_writer"] = wake, wake_writer
+    for name in ("report", "lifeline"):
+        os.set_inheritable(order[name], False)  # type: ignore[arg-type]
     os.set_blocking(wake_writer, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_writer, warn_on_full_buffer=False)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     call("prctl", "become a subreaper", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    pid, complaint = launch(order)
+
+
+def follow(order: dict[str, object], pid: int, complaint: str) -> None:
+    """Report how the child ``pid`` started and ended, until its whole tree is gone."""
+    report: int = order["report"]  # type: ignore[assignment]
     line = f"failed {complaint}" if complaint else f"started {pid}"
-    os.write(report, line.replace("\n", " ").encode() + b"\n")
-    os.write(wake_writer, b"\0")  # the child may have ended before anybody listened
     try:
-        keep(pid, report, lifeline, wake)
+        os.write(report, line.replace("\n", " ").encode() + b"\n")
+        os.write(order["wake_writer"], b"\0")  # type: ignore[arg-type]
+        keep(pid, report, order["lifeline"], order["wake"])  # type: ignore[arg-type]
     except BrokenPipeError:  # samestep is gone, and with it the reader of the report
         kill_descendants()
+
+
+def main() -> None:
+    """Carry out the order given as the only argument."""
+    order = json.loads(sys.argv[1])
+    prepare(order)
+    follow(order, *launch(order))
 
 
 if __name__ == "__main__":

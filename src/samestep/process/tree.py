@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import psutil
 
@@ -26,6 +26,8 @@ from samestep.errors import MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from samestep.process.preloaded import ForkedKeeper, Preloaded
 
 TREE_VARIABLE = "SAMESTEP_TREE"
 """Environment variable that marks every process of a tree."""
@@ -42,12 +44,17 @@ class ProcessTree:
 
     Attributes:
         mark: value of ``SAMESTEP_TREE`` in the environment of its processes.
-        root_pid: pid of the command itself.
+        root_pid: pid of the command itself, or of its supervisor.
         log_path: where its standard output and error go.
     """
 
     def __init__(
-        self, keeper: subprocess.Popen[bytes], mark: str, report: int, lifeline: int, log_path: Path
+        self,
+        keeper: subprocess.Popen[bytes] | ForkedKeeper,
+        mark: str,
+        report: int,
+        lifeline: int,
+        log_path: Path,
     ) -> None:
         self.mark = mark
         self.root_pid = 0
@@ -59,6 +66,7 @@ class ProcessTree:
         self._exit_code: int | None = None
         self._complaint = ""
         self._halted: set[psutil.Process] = set()
+        self._supervised = False
         self._lock = threading.RLock()
 
     @classmethod
@@ -70,6 +78,8 @@ class ProcessTree:
         cwd: Path,
         log_path: Path,
         enter: Sequence[str] = (),
+        preloaded: Preloaded | None = None,
+        supervisor: Sequence[str] = (),
     ) -> ProcessTree:
         """Start a command in a session of its own; output and errors are appended to ``log_path``.
 
@@ -79,6 +89,9 @@ class ProcessTree:
             cwd: its working directory, as seen on its machine.
             log_path: file for standard output and error; standard input is empty.
             enter: ``Machine.enter`` of the machine it runs on; empty: the surroundings of this process.
+            preloaded: process to fork the command from; None: start it in a fresh process.
+            supervisor: prefix of the command that runs it as its child, answers its system calls and ends as it
+                does. It is not frozen, killed last, and passes signals on.
 
         Raises:
             MachineError: the command does not exist, or its machine could not be entered.
@@ -86,20 +99,16 @@ class ProcessTree:
         mark = uuid.uuid4().hex
         report, report_writer = os.pipe()
         lifeline_reader, lifeline = os.pipe()
-        order = {"argv": list(argv), "cwd": str(cwd), "machine": json.loads(enter[0]) if enter else None}
-        order |= {"report": report_writer, "lifeline": lifeline_reader}
+        order = {"argv": [*supervisor, *argv], "cwd": str(cwd), "machine": json.loads(enter[0]) if enter else None}
+        keeper: subprocess.Popen[bytes] | ForkedKeeper
         try:
             with log_path.open("ab") as log:
-                keeper = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(KEEPER), json.dumps(order)],
-                    env={**env, TREE_VARIABLE: mark},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    pass_fds=(report_writer, lifeline_reader),
-                )
-        except OSError as error:
+                pipes, whole_env = (report_writer, lifeline_reader), {**env, TREE_VARIABLE: mark}
+                if preloaded is None:
+                    keeper = _start_keeper(order, whole_env, log, pipes)
+                else:
+                    keeper = preloaded.fork(order, whole_env, [*pipes, log.fileno()])
+        except (OSError, MachineError) as error:
             os.close(report)
             os.close(lifeline)
             raise MachineError(
@@ -109,6 +118,7 @@ class ProcessTree:
             os.close(report_writer)
             os.close(lifeline_reader)
         tree = cls(keeper, mark, report, lifeline, log_path)
+        tree._supervised = bool(supervisor)
         _live.add(tree)
         try:
             tree._await_start(argv, cwd)
@@ -167,14 +177,24 @@ class ProcessTree:
     def freeze(self, timeout: float = 30.0) -> None:
         """Stop every thread of every process (SIGSTOP), until nothing in the tree runs any more.
 
+        A supervisor goes on: what waits for an answer of its can stop only when it has got it.
+
         Raises:
             MachineError: something still ran after ``timeout`` seconds.
         """
+        self._freeze(timeout)
+
+    def _freeze(self, timeout: float, *, waiting_counts: bool = False) -> None:
+        """Stop everything; with ``waiting_counts``, what waits in the kernel has stopped once it was told to."""
         deadline = time.monotonic() + timeout
         quiet_passes = 0
         # One pass can miss a child whose parent ended while the process table was being read, hence two.
         while quiet_passes < 2:
-            running = [process for process in self.members() if not _is_stopped(process.pid)]
+            running = [
+                process
+                for process in self._commanded()
+                if not _is_stopped(process.pid, "D" if waiting_counts and process in self._halted else "")
+            ]
             if running and time.monotonic() > deadline:
                 raise MachineError(f"{_names(running)} did not stop within {timeout:g} s")
             for process in running:
@@ -199,9 +219,13 @@ class ProcessTree:
 
     def terminate(self, signum: int = signal.SIGTERM, *, everyone: bool = False) -> None:
         """Send a notice to the command, or to ``everyone`` in the tree as a machine that shuts down does."""
-        for process in self.members():
+        for process in self._commanded() if everyone else self.members():
             if everyone or process.pid == self.root_pid:
                 _signal(process, signum)
+
+    def _commanded(self) -> list[psutil.Process]:
+        """All living processes but a supervisor."""
+        return [process for process in self.members() if not self._supervised or process.pid != self.root_pid]
 
     def kill(self, timeout: float = 30.0) -> None:
         """Stop the whole tree, then SIGKILL all of it: nothing in it reacts to the end of something else.
@@ -213,8 +237,9 @@ class ProcessTree:
         """
         deadline = time.monotonic() + timeout
         with contextlib.suppress(MachineError):
-            self.freeze(timeout / 2)
-        while left := self.members():
+            # Under a supervisor that has stopped answering, what waits for it never leaves the kernel.
+            self._freeze(timeout / 2, waiting_counts=self._supervised)
+        while left := self._commanded() or self.members():
             if time.monotonic() > deadline:
                 raise MachineError(f"{_names(left)} could not be killed within {timeout:g} s")
             for process in left:
@@ -266,6 +291,27 @@ class ProcessTree:
             _live.discard(self)
 
 
+def _start_keeper(
+    order: dict[str, Any], env: dict[str, str], log: IO[bytes], pipes: tuple[int, int]
+) -> subprocess.Popen[bytes]:
+    report, lifeline = pipes
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            str(KEEPER),
+            json.dumps(order | {"report": report, "lifeline": lifeline}),
+        ],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        pass_fds=pipes,
+    )
+
+
 def kill_all_trees() -> None:
     """Kill every tree that this process has started and not ended; for the way out after a signal."""
     for tree in list(_live):
@@ -310,8 +356,8 @@ def _is_dead(pid: int) -> bool:
     return _thread_states(pid) <= set("ZXx")
 
 
-def _is_stopped(pid: int) -> bool:
-    return _thread_states(pid) <= set("TtZXx")
+def _is_stopped(pid: int, or_in: str = "") -> bool:
+    return _thread_states(pid) <= {*"TtZXx", *or_in}
 
 
 def _signal(process: psutil.Process, signum: int) -> bool:

@@ -18,6 +18,9 @@ TRACE_PATTERN = "trace-*.jsonl"
 BOOT_PATTERN = "boot-*.json"
 """File names of the marks left by every process in which the probe came up, trained or not."""
 
+MODULES_NAME = "modules-{pid}.json"
+"""File name of the list of modules that a process imported, where the orders asked for it."""
+
 
 @dataclass
 class Trace:
@@ -61,6 +64,15 @@ def read_trace(path: Path) -> Trace:
     if trace is None:
         raise TraceError(f"{path} is empty: expected a trace header")
     return trace
+
+
+def read_modules(folder: Path, pid: int) -> list[tuple[str, str]]:
+    """Return name and file of the modules that process ``pid`` imported; nothing when it left no list."""
+    try:
+        text = (folder / MODULES_NAME.format(pid=pid)).read_text(encoding="utf-8")
+    except OSError:
+        return []
+    return [(name, origin) for name, origin in json.loads(text)]
 
 
 def load_traces(folder: Path, *, trained: bool = True) -> list[Trace]:

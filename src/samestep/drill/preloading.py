@@ -1,0 +1,171 @@
+"""Restarts forked from a process that has imported the run's libraries, each kind of result confirmed by a fresh one.
+
+Most of the time of a restart goes into imports. A fork of a process that has done nothing else saves it. What such a
+fork could hide (hash seeds that are shared, a library that counts its forks) is looked for: whatever kind of result
+shows for the first time is shown again by a truly fresh process before it is believed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from samestep import probe
+from samestep.contract import Family
+from samestep.drill.command import CHECKPOINT, OUT, restart_command
+from samestep.drill.judging.diagnosis.records import finding
+from samestep.drill.scenario import Arrangement
+from samestep.errors import MachineError
+from samestep.process import Preloaded, PythonCommand
+from samestep.trace import ORDERS_VARIABLE
+from samestep.trace.reading import read_modules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from samestep.drill.ground import ControlRun, Workshop
+    from samestep.drill.result import ScenarioResult
+    from samestep.drill.scenario import Scenario
+
+FEWEST = 8
+"""Restarts below which importing the libraries once more does not pay."""
+
+ENVIRONMENTS = ("site-packages", "dist-packages")
+
+Kind = tuple[str, ...]
+
+
+def preload(workshop: Workshop, first: ControlRun) -> Preloaded | None:
+    """Start the preloaded process for a run as its first control showed it; None where attempts must be fresh."""
+    command = PythonCommand.parse(restart_command(workshop.options, OUT, CHECKPOINT))
+    trained = first.record.traces
+    if command is None or len(trained) != 1:
+        return None
+    listed = read_modules(workshop.options.run_folder / "traces" / first.record.name, trained[0].header.pid)
+    libraries, local = sort_modules(listed, [workshop.site.seat, workshop.options.project])
+    if not libraries:
+        return None
+    machine = workshop.site.machine("preloaded")
+    surroundings = machine.environment({**os.environ, **workshop.threads, **workshop.options.env})
+    env = probe.environment(Path("orders"), surroundings)
+    del env[ORDERS_VARIABLE]
+    try:
+        return Preloaded.start(
+            command,
+            libraries,
+            machine=machine,
+            env=env,
+            log_path=workshop.options.run_folder / "logs" / "preloaded.log",
+            local=local,
+            prelude=probe.prelude(),
+        )
+    except MachineError as error:
+        log = workshop.options.run_folder / "logs" / "preloaded.log"
+        log.write_text(f"every restart is fresh: {error}\n", encoding="utf-8")
+        machine.destroy()
+        return None
+
+
+def sort_modules(listed: list[tuple[str, str]], projects: list[Path]) -> tuple[list[str], list[str]]:
+    """Tell the libraries' modules from the project's own.
+
+    Args:
+        listed: names and files of modules, in the order of their import.
+        projects: folders of the project, as machines see it and in the original.
+
+    Returns:
+        Names of library modules in that order, and the top-level names of the project's own.
+    """
+    libraries, local = [], set()
+    for name, origin in listed:
+        installed = any(part in ENVIRONMENTS for part in Path(origin).parts)
+        if not installed and any(Path(origin).is_relative_to(folder) for folder in projects):
+            local.add(name.partition(".")[0])
+        elif os.sep in origin and not name.startswith(("_samestep", "__")):
+            libraries.append(name)
+    return [name for name in libraries if name.partition(".")[0] not in local], sorted(local)
+
+
+class Forks:
+    """Restarts forked from a preloaded process while they can be trusted.
+
+    Args:
+        workshop: where to work.
+        first: the first control, which shows what is to be imported.
+
+    Attributes:
+        trusted: no fork has shown anything else than a fresh process.
+    """
+
+    def __init__(self, workshop: Workshop, first: ControlRun) -> None:
+        self.trusted = not workshop.options.fresh
+        self._workshop = workshop
+        self._first = first
+        self._known: set[Kind] = set()
+        self._lock = threading.Lock()
+        self._preloaded: Preloaded | None = None
+        self._starter: threading.Thread | None = None
+
+    def prepare(self, scenarios: Sequence[Scenario]) -> None:
+        """Start the preloaded process beside what else goes on, when enough of ``scenarios`` can use it."""
+        if self.trusted and sum(can_fork(scenario) for scenario in scenarios) >= FEWEST:
+            self._starter = threading.Thread(target=self._start, name="preload")
+            self._starter.start()
+
+    def _start(self) -> None:
+        self._preloaded = preload(self._workshop, self._first)
+
+    def close(self) -> None:
+        """End the preloaded process."""
+        if self._starter is not None:
+            self._starter.join()
+        if self._preloaded is not None:
+            self._preloaded.close()
+
+    def run(self, scenario: Scenario, run: Callable[[Preloaded | None], ScenarioResult]) -> ScenarioResult:
+        """Run a scenario forked where possible, and afresh when its kind of result was not seen before.
+
+        Args:
+            scenario: what is run.
+            run: carries it out, forked from a preloaded process or, with None, afresh.
+
+        Returns:
+            The result; of the fresh process where there was one.
+        """
+        if not can_fork(scenario) or self._starter is None:
+            return run(None)
+        self._starter.join()
+        if self._preloaded is None or not self.trusted:
+            return run(None)
+        forked = run(self._preloaded)
+        forked.forked = True
+        kind = kind_of(scenario, forked)
+        if not self._is_new(kind):
+            return forked
+        fresh = run(None)
+        if kind_of(scenario, fresh) != kind:
+            self.trusted = False
+            evidence = (
+                f"forked: {forked.observed.outcome} ({forked.observed.summary}); the fresh process counts"
+            )
+            fresh.findings.append(finding("fork-differs", evidence))
+        return fresh
+
+    def _is_new(self, kind: Kind) -> bool:
+        with self._lock:
+            new = kind not in self._known
+            self._known.add(kind)
+            return new
+
+
+def can_fork(scenario: Scenario) -> bool:
+    """Say whether a scenario's restart may be forked: cuts and notices are few, and are always restarted afresh."""
+    return scenario.family in {Family.DAMAGE, Family.CRASH} and scenario.arrangement is Arrangement.SNAPSHOT
+
+
+def kind_of(scenario: Scenario, result: ScenarioResult) -> Kind:
+    """Return what makes a result the same kind as another: the outcome and the findings."""
+    slugs = sorted(record.slug for record in result.findings)
+    return (str(scenario.family), str(result.observed.outcome), *slugs)
