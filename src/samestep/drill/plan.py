@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from samestep.contract import Family, Outcome
+from samestep.contract.redaction import redacted
 from samestep.drill.damage import DamagePlan
 from samestep.drill.judging.judgement import Case
 from samestep.drill.result import Expectation
@@ -91,6 +92,7 @@ class Planner:
         return [
             *(self._cut_scenario(cut) for cut in self.cuts()),
             *self._twice(),
+            *self._twice_at_epoch_ends(),
             *self._kill(),
             *self._notice(),
             *damage.scenarios(units_at.get(point.name, [])),
@@ -160,7 +162,7 @@ class Planner:
         ]
         if not ends:
             return []
-        end = next((end for end in ends if end in self.facts.save_steps), ends[0])
+        end = next(iter(self._saved_epoch_ends()), ends[0])
         cuts = []
         if end in self.facts.save_steps:
             title = f"right after save {end} on the last batch of an epoch"
@@ -171,6 +173,9 @@ class Planner:
             point = ParkPoint("boundary", end + 1)
             cuts.append(Cut("cut/epoch-start", title, point, end + 1, self._verify(save, end)))
         return cuts
+
+    def _saved_epoch_ends(self) -> list[int]:
+        return [end for end in self.facts.epoch_ends if end in self.facts.save_steps and end < self.facts.steps]
 
     def _late(self) -> Cut | None:
         """Cut after the last save that still has steps to follow; this one runs to the end."""
@@ -215,19 +220,32 @@ class Planner:
         complete = self._some_steps_after(second)
         same_epoch = not any(begin < end <= complete for end in self.facts.epoch_ends)
         where = "within one epoch, " if same_epoch and self.facts.epoch_ends else ""
-        return [
-            Scenario(
-                name="cut/twice",
-                family=Family.CUT,
-                title=f"twice: {where}after step {begin} and again after step {complete}",
-                arrangement=Arrangement.TWICE,
-                disk=DiskState(ParkPoint("boundary", begin).name),
-                point=ParkPoint("boundary", complete - first),
-                expected=Expectation(outcomes=[Outcome.SAME], resume_step=second),
-                case=self._case(Family.CUT, complete),
-                verify_steps=self._verify(second),
-            )
-        ]
+        title = f"twice: {where}after step {begin} and again after step {complete}"
+        scenario = self._two_cuts("cut/twice", title, begin, complete, first)
+        return [replace(scenario, verify_steps=self._verify(second), case=self._case(Family.CUT, complete))]
+
+    def _twice_at_epoch_ends(self) -> list[Scenario]:
+        """Cut right after a save that ends an epoch, twice, then go to the end: counters of epochs may be one off."""
+        ends = self._saved_epoch_ends()
+        if len(ends) < 2:
+            return []
+        first, second = ends[:2]
+        title = f"twice at epoch ends: after save {first} and after save {second}, then to the end"
+        return [self._two_cuts("cut/twice-at-epoch-ends", title, first, second, first)]
+
+    def _two_cuts(self, name: str, title: str, begin: int, complete: int, resumed: int) -> Scenario:
+        """Return a scenario that is cut at ``begin``, resumes at ``resumed``, is cut at ``complete`` and runs on."""
+        return Scenario(
+            name=name,
+            family=Family.CUT,
+            title=title,
+            arrangement=Arrangement.TWICE,
+            disk=DiskState(ParkPoint("boundary", begin).name),
+            point=ParkPoint("boundary", complete - resumed),
+            expected=Expectation(outcomes=[Outcome.SAME], resume_step=self._resume(complete)),
+            case=self._case(Family.CUT, complete, to_end=True),
+            verify_steps=0,
+        )
 
     def _kill(self) -> list[Scenario]:
         cut = self._after_save()
@@ -264,9 +282,9 @@ class Planner:
         cut = self._after_save()
         scenarios = [
             Scenario(
-                name=f"transfer/{'_'.join(args).replace('/', '_')}",
+                name=_transfer_name(args),
                 family=Family.TRANSFER,
-                title=f"restarted with {' '.join(args)}",
+                title=f"restarted with {' '.join(redacted(args))}",
                 disk=DiskState(cut.point.name),
                 expected=Expectation(
                     outcomes=[Outcome.SAME, Outcome.REFUSED], resume_step=self._resume(cut.complete)
@@ -307,6 +325,11 @@ class Planner:
                 verify_steps=steps - save + self.options.verify_steps,
             )
         ]
+
+
+def _transfer_name(args: Sequence[str]) -> str:
+    """Return a name that may be a folder's: of the arguments, without their secrets."""
+    return "transfer/" + "_".join(redacted(args)).replace("/", "_").replace("*", "x")
 
 
 def choose(scenarios: Sequence[Scenario], options: DrillOptions) -> list[Scenario]:

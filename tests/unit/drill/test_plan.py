@@ -191,3 +191,10 @@ def test_one_damage_is_followed_to_the_end():
     followed = [item for item in plan() if item.family is Family.DAMAGE and item.verify_steps == 0]
     assert [item.name for item in followed] == ["damage/checkpoint-18/model.safetensors/missing"]
     assert followed[0].case.to_end
+
+
+def test_saves_at_epoch_ends_are_cut_twice_and_followed_to_the_end():
+    twice = by_name(plan(facts(epoch_ends=[6, 12, 18])))["cut/twice-at-epoch-ends"]
+    assert (twice.disk.snapshot, twice.point) == ("boundary-6", ParkPoint("boundary", 12 - 6))
+    assert (twice.expected.resume_step, twice.case.to_end, twice.verify_steps) == (12, True, 0)
+    assert "cut/twice-at-epoch-ends" not in by_name(plan(facts(epoch_ends=[8, 12, 20])))
