@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from samestep.contract import Component, Family, Outcome, Severity
 from samestep.drill.result import (
@@ -17,6 +18,7 @@ from samestep.drill.result import (
     ScenarioResult,
     Series,
 )
+from samestep.report import decode_result
 
 STEPS = 24
 SAVES = [6, 12, 18, 24]
@@ -376,10 +378,17 @@ def hostile_result() -> DrillResult:
     return result
 
 
+def interrupted_result() -> DrillResult:
+    """A real drill of a script that keeps one checkpoint and syncs nothing, cut down to 29 scenarios."""
+    path = Path(__file__).parent / "golden" / "interrupted_saves.json"
+    return decode_result(path.read_bytes(), str(path))
+
+
 SAMPLES = {
     "defect": defect_result,
     "holding": holding_result,
     "noisy": noisy_result,
     "empty": empty_result,
     "hostile": hostile_result,
+    "interrupted": interrupted_result,
 }

@@ -101,6 +101,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     strict: Annotated[bool, Meta(description="Notes count as defects.")] = False
     only: Annotated[list[str], Meta(description="Scenario families to run. Empty: all.")] = []
+    models: Annotated[
+        list[str],
+        Meta(
+            description="Persistence models whose disk states are tried (family crash): kill, nfs, machine-lost, "
+            "power-ext4, power-xfs, posix-worst. Empty: kill and power-ext4."
+        ),
+    ] = []
+    max_states: Annotated[
+        int, Meta(description="Most disk states of interrupted saves that are restarted (family crash).", ge=0)
+    ] = 40
+    storage: Annotated[
+        str,
+        Meta(
+            description="File system that checkpoints are kept on (ext4, xfs, nfs, tmpfs): outcomes that only a weaker "
+            "one allows are notes. Empty: that of the project."
+        ),
+    ] = ""
     silence: Annotated[
         list[str], Meta(description="Slugs of findings that are intended here and do not count.")
     ] = []

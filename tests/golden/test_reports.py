@@ -11,7 +11,7 @@ from samestep.report.html import render_html
 from samestep.report.junit import render_junit
 from samestep.report.markdown import render_markdown
 
-KINDS = ["defect", "holding", "noisy", "empty"]
+KINDS = ["defect", "holding", "noisy", "empty", "interrupted"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -98,3 +98,36 @@ def test_tables_are_there_without_scripts(tmp_path):
     document, _ = browse(tmp_path, bare)
     assert document.count("<table") >= 4
     assert len(re.findall('<svg [^>]*class="marks"', document)) == 4
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """The page of a drill with interrupted saves."""
+    return browse(tmp_path_factory.mktemp("saves"), render_html(SAMPLES["interrupted"]()))
+
+
+def test_every_interrupted_save_has_a_strip_of_its_operations(interrupted):
+    document, log = interrupted
+    strips = re.findall(r'<div class="chart[^"]*vega-embed[^>]*data-chart="strip-(save-\d+)"', document)
+    assert strips == ["save-4", "save-12"]
+    assert "CONSOLE" not in log
+    section = document[document.index('id="save-save-12"') :]
+    for glyph in ("≠ different", "- refused", "not tried", "delete"):
+        assert glyph in section
+
+
+def test_states_are_folded(interrupted):
+    document, _ = interrupted
+    matrix = document[document.index('<table class="matrix">') : document.index("What does not hold")]
+    assert matrix.count("<tr") < 8
+    assert document.count('<table class="states">') == 2
+
+
+def test_a_compressed_result_can_still_be_shown_and_downloaded(tmp_path, monkeypatch):
+    from samestep.report import html
+
+    monkeypatch.setattr(html, "SIZE_LIMIT_BYTES", 1)
+    document, log = browse(tmp_path, render_html(SAMPLES["defect"]()))
+    assert 'type="application/gzip"' in document
+    assert re.search(r'<a id="download" href="blob:', document)
+    assert "CONSOLE" not in log

@@ -25,6 +25,14 @@ _PART_NAME = re.compile(
     r"|(^|[-_])(model|weights|net|ema|generator|discriminator)([-_]|$)",
     re.IGNORECASE,
 )
+_NO_STATE_NAME = re.compile(
+    r"config|(^|[-_.])(cfg|conf|args|arguments|options|settings|params|flags)([-_.]|$)|h(yper)?_?params"
+    r"|tokenizer|vocab|merges|special_tokens|read_?me|requirements|license|environment|(^|[-_.])(env|git|commit|version)"
+    r"([-_.]|$)|metric|result|histor|summary|notes?([-_.]|$)|(^|[-_.])logs?([-_.]|$)",
+    re.IGNORECASE,
+)
+"""Names of small files that say how a run was set up or how it goes, not where it stands."""
+
 _VARIANT_NAME = re.compile(r"(^|[-_])(best|final|ema|swa|averaged)([-_]|$)", re.IGNORECASE)
 
 
@@ -160,8 +168,14 @@ def _attach(parts: list[list[Loose]], sidecars: list[Loose]) -> None:
         same = [part for part in parts if number is not None and number_in(part[0].name) == number]
         if same:
             same[0].append(sidecar)
-        elif number is None and abs(sidecar.written - max(file.written for file in newest)) <= _BURST_SECONDS:
+        elif (
+            number is None and not _NO_STATE_NAME.search(sidecar.name) and _written_together(sidecar, newest)
+        ):
             newest.append(sidecar)
+
+
+def _written_together(sidecar: Loose, part: list[Loose]) -> bool:
+    return abs(sidecar.written - max(file.written for file in part)) <= _BURST_SECONDS
 
 
 def _unit(part: list[Loose], folder: Path, relative: PurePath, *, whole_folder: bool) -> Unit:

@@ -103,9 +103,10 @@ def _xxhash() -> Check:
 
 
 def _isolation() -> Iterator[Check]:
+    from samestep.crash.recorder.capability import capability
     from samestep.process import capabilities
 
-    for item in capabilities():
+    for item in [*capabilities(), capability()]:
         yield Check(item.name, "yes" if item.available else "no", item.available, item.reason)
 
 

@@ -7,6 +7,7 @@ import secrets
 import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,14 @@ Examples:
 @click.option("--verify-steps", type=int, metavar="N", help="Steps to compare after a restart.")
 @click.option("--grace", "grace_seconds", type=float, metavar="SECONDS", help="From a notice to the kill.")
 @click.option("--also", multiple=True, metavar="ARGS", help="Also restart with these arguments (transfer).")
-@click.option("--only", multiple=True, metavar="FAMILY", help="cut, notice, damage, transfer, restart.")
+@click.option(
+    "--only", multiple=True, metavar="FAMILY", help="cut, notice, damage, crash, transfer, restart."
+)
+@click.option(
+    "--models", multiple=True, metavar="MODEL", help="Persistence models (crash): kill, power-ext4, ..."
+)
+@click.option("--max-states", type=int, metavar="N", help="Most disk states of interrupted saves (crash).")
+@click.option("--storage", metavar="TYPE", help="File system of the checkpoints: ext4, xfs, nfs, tmpfs.")
 @click.option("--replay", metavar="NAME", help="Run only the scenario of that name.")
 @click.option(
     "--input", "inputs", multiple=True, metavar="PATH", help="Read-only input shared by all machines."
@@ -49,23 +57,37 @@ Examples:
 @click.option("--strict/--no-strict", default=None, help="Notes count like defects.")
 @click.option("--silence", multiple=True, metavar="SLUG", help="A finding that is intended here.")
 @click.option("--work-dir", metavar="PATH", help="Where machines are built.")
+@click.option(
+    "--continue", "continued", is_flag=True, help="Go on with the latest drill, which was interrupted."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print drill.json instead of text.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def drill(
-    context: click.Context, /, command: tuple[str, ...], replay: str | None, as_json: bool, **flags: Any
+    context: click.Context,
+    /,
+    command: tuple[str, ...],
+    replay: str | None,
+    as_json: bool,
+    continued: bool,
+    **flags: Any,
 ) -> int:
     """Run COMMAND as control, restart it from every disk state an interruption can leave, and compare step by step.
 
     COMMAND says where it writes with {out}; that folder is all a restart gets.
     """
     from samestep.cli.progress import Progress
+    from samestep.drill.continuing import load_interrupted
     from samestep.drill.runner import Drill
     from samestep.report.files import encode_result, write_reports
 
     folder = Path.cwd()
-    flags = {name: _split_words(value) if name == "only" else value for name, value in flags.items()}
+    flags = {
+        name: split_words(value) if name in {"only", "models"} else value for name, value in flags.items()
+    }
     options = drill_options(list(command), load_settings(flags, folder, os.environ), folder, replay or "")
+    if continued:
+        options = replace(options, earlier=load_interrupted(_latest(options.run_folder), options.command))
     prepare_run_folder(options.run_folder)
     colour = sys.stdout.isatty() if context.color is None else context.color
     progress = Progress(quiet=as_json, colour=colour)
@@ -76,14 +98,14 @@ def drill(
     if as_json:
         click.echo(encode_result(result), nl=False)
     else:
-        latest = options.run_folder.parents[1] / "latest" / "report.html"
-        progress.conclude(result, os.path.relpath(latest, folder))
+        report = _latest(options.run_folder) / "report.html"
+        progress.conclude(result, os.path.relpath(report, folder))
     return result.exit_code
 
 
 def drill_options(command: list[str], settings: Settings, folder: Path, replay: str) -> DrillOptions:
     """Turn settings into the options of a drill that was started in ``folder``."""
-    from samestep.drill.options import DrillOptions
+    from samestep.drill.options import DEFAULT_MODELS, DrillOptions
 
     project = project_root(folder)
     return DrillOptions(
@@ -107,8 +129,12 @@ def drill_options(command: list[str], settings: Settings, folder: Path, replay: 
         env=settings.env,
         project_files=settings.project_files,
         only=frozenset(Family(word) for word in settings.only),
+        models=settings.models or list(DEFAULT_MODELS),
+        max_states=settings.max_states,
+        storage=settings.storage,
         replay=replay,
         work_dir=Path(settings.work_dir).expanduser() if settings.work_dir else None,
+        origins=settings.origins,
     )
 
 
@@ -143,11 +169,16 @@ def prepare_run_folder(folder: Path) -> None:
 
 def point_latest(folder: Path) -> None:
     """Make ``.samestep/latest`` lead to ``folder``."""
-    link = folder.parents[1] / "latest"
+    link = _latest(folder)
     fresh = link.with_name(f".latest.{os.getpid()}")
     fresh.symlink_to(os.path.relpath(folder, link.parent))
     fresh.replace(link)
 
 
-def _split_words(values: tuple[str, ...]) -> tuple[str, ...]:
+def _latest(run_folder: Path) -> Path:
+    return run_folder.parents[1] / "latest"
+
+
+def split_words(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Take comma-separated values apart."""
     return tuple(word.strip() for value in values for word in value.split(",") if word.strip())

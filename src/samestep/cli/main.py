@@ -17,6 +17,7 @@ import click
 
 from samestep import __version__
 from samestep.config import suggestion
+from samestep.contract.redaction import redacted
 from samestep.errors import ExitCode, SamestepError, UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "report": ("samestep.cli.report:report", "Show a finished drill again."),
     "compare": ("samestep.cli.compare:compare", "Compare two traces step by step."),
+    "crash": ("samestep.cli.crash:crash", "See every disk state that an interrupted save can leave."),
     "explain": ("samestep.cli.explain:explain", "Explain a finding: causes, fix, how to silence it."),
     "config": ("samestep.cli.config:config", "Show every setting and where its value came from."),
     "doctor": ("samestep.cli.doctor:doctor", "Tell what this machine can and cannot do."),
@@ -190,7 +192,7 @@ def _internal(error: Exception) -> int:
 
 def _keep_traceback() -> str:
     """Write the current traceback to a log file and return its path."""
-    text = f"samestep {__version__}, Python {sys.version}\n{sys.argv}\n\n{traceback.format_exc()}"
+    text = f"samestep {__version__}, Python {sys.version}\n{redacted(sys.argv)}\n\n{traceback.format_exc()}"
     try:
         handle, path = tempfile.mkstemp(prefix="samestep-", suffix=".log")
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from samestep.drill.result import Control, Criterion, DrillResult, ScenarioResult
+    from samestep.drill.result import Control, CrashRecord, Criterion, DrillResult, ScenarioResult
 
 
 class Progress:
@@ -30,6 +30,7 @@ class Progress:
         self._quiet = quiet
         self._colour = colour
         self._page = TerminalReport(colour=colour, width=_width())
+        self._record: CrashRecord | None = None
         self._bar: Bar | None = None
         self._task: TaskID | None = None
 
@@ -56,9 +57,15 @@ class Progress:
         """Print the controls."""
         self._print(self._page.control(control, criterion) + "\n")
 
+    def recorded(self, record: CrashRecord) -> None:
+        """Keep what is known of the saves whose states will come in."""
+        self._record = record
+
     def planned(self, titles: list[str]) -> None:
         """Set the bar to the number of scenarios."""
-        self._page = TerminalReport(colour=self._colour, width=_width(), titles=titles)
+        self._page = TerminalReport(
+            colour=self._colour, width=_width(), titles=titles, record=self._record, live=True
+        )
         if self._bar is not None and self._task is not None:
             self._bar.reset(self._task, total=len(titles), description="scenarios")
         else:
@@ -70,20 +77,21 @@ class Progress:
             self._bar.update(self._task, description=title)
 
     def scenario(self, result: ScenarioResult) -> None:
-        """Print a scenario's line and move the bar."""
+        """Print a scenario's line and move the bar; states of interrupted saves are summed up per save."""
         self._print(self._page.scenario(result))
         if self._bar is not None and self._task is not None:
             self._bar.advance(self._task)
 
     def conclude(self, result: DrillResult, report: str) -> None:
         """Print what belongs to no scenario, and the summary."""
-        blocks = [self._page.findings(result.findings), result.message]
-        for block in filter(None, blocks):
+        page = self._page
+        blocks = [page.saves(), page.recording(result), page.findings(result.findings), result.message]
+        for block in blocks:
             self._print(block)
         self._print("\n" + self._page.summary(result, report))
 
     def _print(self, text: str) -> None:
-        if self._quiet:
+        if self._quiet or not text:
             return
         if self._bar is not None:
             self._bar.console.file.flush()

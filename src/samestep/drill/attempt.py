@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from samestep import probe
+from samestep.crash.recorder import Fault, Order, supervisor_command
 from samestep.drill.judging.judgement import Ending
 from samestep.process import ProcessTree
 from samestep.trace import Orders, ParkPoint, Trace, load_traces
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.01
 LOG_TAIL_BYTES = 64_000
 ORDERS_NAME = "orders.json"
+STACK_SECONDS = 5.0
+STACKS = {"PYTHONFAULTHANDLER": "1"}
+"""Environment of every attempt: a process that hangs can be told to show its stacks."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class AttemptPlan:
         name: unique inside the drill; names its traces and its log.
         command: argv with ``{out}`` already filled in.
         folder: working folder inside the project copy.
+        recording: folder, as the command sees it, where its file operations are recorded; empty: nowhere.
+        faults: errors that the recorder puts in.
         step_limit, park, sabotage, watch, list_modules: see ``samestep.trace.Orders``.
         ranks: processes that must reach a park point.
         timeout_seconds: longest life.
@@ -51,6 +58,8 @@ class AttemptPlan:
     sample_values: int = 1024
     full_digest_every: int = 1
     list_modules: bool = False
+    recording: str = ""
+    faults: tuple[Fault, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
 
 
@@ -133,6 +142,7 @@ class Attempt:
             log_path=self.log,
             enter=self.machine.enter,
             preloaded=self._preloaded,
+            supervisor=self._recorder(),
         )
         return self
 
@@ -146,12 +156,27 @@ class Attempt:
             raise RuntimeError("the attempt has not been started")
         return self._tree
 
+    def _recorder(self) -> list[str]:
+        """Return the prefix of the command that records its file operations, durable folder first."""
+        if not self.plan.recording:
+            return []
+        seat = self.machine.site.seat
+        roots = [self.machine.seat_out, *(seat / name for name in ("tmp", "project", "home", "cache"))]
+        return supervisor_command(Order(tuple(map(str, roots)), self.plan.recording, faults=self.plan.faults))
+
     def wait(self) -> int | None:
         """Wait for the end; None (and every process gone) when the time is up."""
         deadline = self._started + self.plan.timeout_seconds
         self._exit_code = self.tree.wait(deadline - time.monotonic())
-        self._timed_out = self._exit_code is None
+        if self._exit_code is None:
+            self._timed_out = True
+            self._dump_stacks()
         return self._exit_code
+
+    def _dump_stacks(self) -> None:
+        """Let every Python process write where each of its threads is into the log, and end."""
+        self.tree.terminate(signal.SIGABRT, everyone=True)
+        self.tree.wait_gone(STACK_SECONDS)
 
     def wait_parked(self, point: ParkPoint) -> bool:
         """Wait until every rank stands at ``point``; False when the attempt ended before."""
@@ -227,10 +252,11 @@ class Attempt:
             sample_values=self.plan.sample_values,
             full_digest_every=self.plan.full_digest_every,
             list_modules=self.plan.list_modules,
+            marks=bool(self.plan.recording),
         )
         path = self.traces / ORDERS_NAME
         orders.write(path)
-        surroundings = self.machine.environment({**os.environ, **self.plan.env})
+        surroundings = self.machine.environment({**STACKS, **os.environ, **self.plan.env})
         return probe.environment(path, surroundings)
 
 

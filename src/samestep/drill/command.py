@@ -8,6 +8,8 @@ import shlex
 import shutil
 from typing import TYPE_CHECKING
 
+from samestep.contract.redaction import redacted
+from samestep.drill.options import DEFAULT_MODELS
 from samestep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def restart_command(options: DrillOptions, out: str, checkpoint: str) -> list[st
 
 
 def replay_command(options: DrillOptions, name: str) -> str:
-    """Return the command that repeats the scenario ``name`` with the same settings."""
+    """Return the command that repeats the scenario ``name`` with the same settings; secrets in it are hidden."""
     words = ["samestep", "drill", "--replay", name]
     usual = {f.name: f.default for f in dataclasses.fields(options)}
     for field, flag in _FLAGS.items():
@@ -76,18 +78,24 @@ def replay_command(options: DrillOptions, name: str) -> str:
                 [flag] if value is True else [flag, f"{value:g}" if isinstance(value, float) else str(value)]
             )
     words += (
-        ["--resume-with", " ".join(shell_word(w) for w in options.resume_with)] if options.resume_with else []
+        ["--resume-with", " ".join(shell_word(w) for w in redacted(options.resume_with))]
+        if options.resume_with
+        else []
     )
-    words += [word for also in options.also for word in ("--also", shlex.join(also))]
+    words += [word for also in options.also for word in ("--also", shlex.join(redacted(also)))]
     words += [word for path in options.inputs for word in ("--input", str(path))]
+    if options.models != list(DEFAULT_MODELS):
+        words += [word for model in options.models for word in ("--models", model)]
     words += [word for slug in sorted(options.silence) for word in ("--silence", slug)]
-    return " ".join(shell_word(word) for word in [*words, "--", *options.command])
+    return " ".join(shell_word(word) for word in [*words, "--", *redacted(options.command)])
 
 
 _FLAGS = {
     "durable": "--durable",
     "steps": "--steps",
     "verify_steps": "--verify-steps",
+    "max_states": "--max-states",
+    "storage": "--storage",
     "grace_seconds": "--grace",
     "timeout_seconds": "--timeout",
     "allow_network": "--allow-network",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from samestep.checkpoints import FRAMEWORKS, find_units, framework_hint, is_log
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.attempt import Attempt, AttemptRecord
+from samestep.drill.crashing import RECORDING
 from samestep.drill.ground import ControlRun, Workshop
 from samestep.drill.observe import facts_of
 from samestep.drill.scenario import FINAL
@@ -52,8 +53,17 @@ def run_first_control(workshop: Workshop) -> ControlRun:
     return run
 
 
-def run_reference(workshop: Workshop, points: Sequence[ParkPoint], ranks: int, steps: int) -> ControlRun:
+def run_reference(
+    workshop: Workshop, points: Sequence[ParkPoint], ranks: int, steps: int, *, recorded: bool = False
+) -> ControlRun:
     """Run the control whose durable folder is copied at every park point, and which then goes on to its end.
+
+    Args:
+        workshop: where to work.
+        points: in the order they are reached.
+        ranks: processes that train.
+        steps: of the first control, for messages.
+        recorded: record what it does to files, into ``workshop.recording``.
 
     Raises:
         DrillError: it did not reach a park point, or did not end as the first control did.
@@ -65,6 +75,7 @@ def run_reference(workshop: Workshop, points: Sequence[ParkPoint], ranks: int, s
             step_limit=workshop.options.steps,
             park=list(points),
             ranks=ranks,
+            recording=str(workshop.site.seat / RECORDING) if recorded else "",
         )
         with Attempt(machine, plan, workshop.options.run_folder) as attempt:
             for point in points:
@@ -80,6 +91,8 @@ def run_reference(workshop: Workshop, points: Sequence[ParkPoint], ranks: int, s
         record = attempt.record()
         check_control(record, workshop.options, workshop.site.left_behind())
         machine.snapshot(workshop.snapshot(FINAL))
+        if recorded:
+            (machine.folder / RECORDING).replace(workshop.recording)
         strays = _strays(machine)
     return _control_run(record, workshop.snapshot(FINAL), strays)
 

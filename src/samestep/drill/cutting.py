@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from samestep.checkpoints import find_units, is_log
+from samestep.checkpoints import find_units, inspect_unit, is_log
 from samestep.contract import Severity
+from samestep.crash.recording import Recording
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.attempt import Attempt
+from samestep.drill.crashing import RECORDING, point_after_fault, whole_steps_after
 from samestep.drill.judging.diagnosis.records import finding
-from samestep.drill.observe import save_bursts
+from samestep.drill.observe import last_words_save, save_bursts
 from samestep.drill.scenario import Arrangement
 from samestep.process import copy_tree
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from samestep.checkpoints import Unit
     from samestep.drill.attempt import AttemptRecord, NoticeRecord
     from samestep.drill.ground import Ground
-    from samestep.drill.result import FindingRecord
+    from samestep.drill.result import CrashPoint, FindingRecord
     from samestep.drill.scenario import Scenario
     from samestep.process import Machine
     from samestep.trace import ParkPoint
+
+
+_DISK_ERROR = re.compile(
+    r"no space left|errno 28|enospc|input/output error|errno 5\b|i/o error|disk", re.IGNORECASE
+)
 
 
 @dataclass
@@ -37,6 +46,7 @@ class DiskStateMade:
         reached: the cut was reached.
         steps: steps that the attempt took before the cut, counted from its own start.
         saves: saves that it made, counted so too.
+        crash: what a failing disk has left of the saves.
     """
 
     folder: Path
@@ -45,6 +55,7 @@ class DiskStateMade:
     reached: bool = True
     steps: int = 0
     saves: list[int] = field(default_factory=list)
+    crash: CrashPoint | None = None
 
 
 def make_disk_state(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
@@ -54,6 +65,7 @@ def make_disk_state(ground: Ground, scenario: Scenario, folder: Path, label: str
         Arrangement.KILL: _from_killed_run,
         Arrangement.NOTICE: _from_noticed_run,
         Arrangement.TWICE: _from_second_cut,
+        Arrangement.FAULT: _from_failing_disk,
     }[scenario.arrangement]
     return maker(ground, scenario, folder, label)
 
@@ -67,6 +79,9 @@ def _from_snapshot(ground: Ground, scenario: Scenario, folder: Path, label: str)
 def _lay_out(ground: Ground, scenario: Scenario, folder: Path) -> None:
     if scenario.disk is None:
         raise ValueError(f"{scenario.name} starts from no disk state")
+    if scenario.disk.crash and ground.crashes is not None:
+        ground.crashes.lay_out(scenario.disk.crash, folder)
+        return
     copy_tree(ground.workshop.snapshot(scenario.disk.snapshot), folder)
     for edit in scenario.disk.edits:
         edit.apply(folder)
@@ -154,6 +169,46 @@ def _from_second_cut(ground: Ground, scenario: Scenario, folder: Path, label: st
     return _made(folder, record, [], reached=reached)
 
 
+def _from_failing_disk(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
+    """Run from the start on a disk that fails while a save is written, to whatever end that leads to."""
+    with ground.workshop.machine(label) as machine:
+        plan = ground.workshop.plan(
+            f"{label}-failing",
+            ground.workshop.start_command(machine),
+            step_limit=ground.workshop.options.steps,
+            ranks=ground.control.facts.ranks,
+            recording=str(machine.site.seat / RECORDING),
+            faults=() if scenario.fault is None else (scenario.fault,),
+        )
+        with Attempt(machine, plan, ground.workshop.options.run_folder) as attempt:
+            attempt.wait()
+        machine.snapshot(folder)
+        record = attempt.record()
+        with Recording.open(machine.folder / RECORDING) as recording:
+            point = point_after_fault(recording, ground.control.facts.save_steps, scenario.title)
+            met = any(operation.injected for operation in recording.operations)
+            saves = whole_steps_after(recording, ground.control.facts.save_steps)
+    return DiskStateMade(
+        folder,
+        records=[record],
+        findings=fault_findings(record),
+        reached=met,
+        steps=record.steps,
+        saves=saves,
+        crash=point,
+    )
+
+
+def fault_findings(record: AttemptRecord) -> list[FindingRecord]:
+    """Note a run that went on to a good end and said nothing of the error it met."""
+    ending = record.ending
+    if ending.exit_code not in {0, None} or _DISK_ERROR.search(ending.log_tail):
+        return []
+    return [
+        finding("save-failed-silently", f"{record.steps} steps to a good end, and no word about the disk")
+    ]
+
+
 def _run_and_kill(
     ground: Ground, scenario: Scenario, machine: Machine, command: list[str], name: str
 ) -> tuple[AttemptRecord, bool]:
@@ -166,15 +221,27 @@ def _run_and_kill(
 def _made(
     folder: Path, record: AttemptRecord, findings: list[FindingRecord], *, reached: bool
 ) -> DiskStateMade:
-    bursts = save_bursts(record.traces, find_units(folder), is_log) if record.traces else []
     return DiskStateMade(
         folder,
         records=[record],
         findings=findings,
         reached=reached,
         steps=record.steps,
-        saves=[burst.step for burst in bursts],
+        saves=_saves(record, folder) if record.traces else [],
     )
+
+
+def _saves(record: AttemptRecord, folder: Path) -> list[int]:
+    """Return after which steps the attempt saved, a save behind its last record included."""
+    units = find_units(folder)
+    bursts = save_bursts(record.traces, units, is_log)
+    whole = [_written(folder, unit) for unit in units if inspect_unit(folder, unit).whole]
+    late = last_words_save(record.traces, bursts, max(whole, default=0.0))
+    return [*(burst.step for burst in bursts), *([] if late is None else [late])]
+
+
+def _written(folder: Path, unit: Unit) -> float:
+    return max(((folder / name).stat().st_mtime for name in unit.files), default=0.0)
 
 
 def _point(scenario: Scenario) -> ParkPoint:

@@ -12,6 +12,7 @@ from samestep.contract import FINDINGS, Family, Outcome, Severity
 from samestep.drill.artefacts import differing_artefacts, differing_tensors
 from samestep.drill.attempt import Attempt
 from samestep.drill.cutting import make_disk_state
+from samestep.drill.judging.crash import as_notes, crash_findings
 from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.judging.judge import judge
 from samestep.drill.judging.judgement import Judgement
@@ -21,11 +22,12 @@ from samestep.drill.series import series_of
 
 if TYPE_CHECKING:
     from samestep.drill.attempt import AttemptRecord
+    from samestep.drill.crashing import Crashes
     from samestep.drill.cutting import DiskStateMade
     from samestep.drill.ground import Ground
     from samestep.drill.judging.judgement import Case
     from samestep.drill.options import DrillOptions
-    from samestep.drill.result import FindingRecord
+    from samestep.drill.result import CrashPoint, FindingRecord
     from samestep.drill.scenario import Scenario
     from samestep.process import Machine, Preloaded
     from samestep.trace import ParkPoint
@@ -85,6 +87,7 @@ def _restart(
             step_limit=_step_limit(scenario, workshop.options),
             sabotage=sabotage,
             ranks=ground.control.facts.ranks,
+            timeout_seconds=workshop.patience(ground.control.record.seconds),
         )
         usable = preloaded if preloaded is not None and preloaded.runs(plan.command) else None
         with Attempt(machine, plan, workshop.options.run_folder, usable) as attempt:
@@ -129,7 +132,17 @@ def _judged(ground: Ground, scenario: Scenario, made: DiskStateMade, record: Att
     )
     if verdict.observation.outcome in _BAD:
         made.findings += _leanings(ground)
-    return Judgement(verdict.observation, [*made.findings, *verdict.findings])
+    whole = Judgement(verdict.observation, [*made.findings, *verdict.findings])
+    if ground.crashes is not None and scenario.family is Family.CRASH:
+        point = made.crash or ground.crashes.point(scenario.name)
+        _explain_crash(ground.crashes, scenario.name, point, whole)
+    return whole
+
+
+def _explain_crash(crashes: Crashes, name: str, point: CrashPoint, judgement: Judgement) -> None:
+    judgement.findings += crash_findings(point, crashes.history(name), judgement)
+    if not point.allowed:
+        as_notes(judgement.findings, point, crashes.record.storage)
 
 
 def _leanings(ground: Ground) -> list[FindingRecord]:
@@ -208,6 +221,11 @@ def _result(
     failing = [record for record in judgement.findings if record.severity in counted and not record.silenced]
     holds = not failing and (observed.outcome in scenario.expected.outcomes or silenced)
     last = records[-1]
+    crash = (
+        ground.crashes.point(scenario.name)
+        if ground.crashes and scenario.disk and scenario.disk.crash
+        else None
+    )
     return ScenarioResult(
         name=scenario.name,
         family=scenario.family,
@@ -218,7 +236,10 @@ def _result(
         cut_step=scenario.case.cut_step,
         attempts=[record.name for record in records],
         findings=sorted(judgement.findings, key=lambda record: FINDINGS[record.slug].rank),
-        series=[series_of(trace, observed.resume_step or 0) for trace in last.traces],
+        series=[]
+        if crash and holds
+        else [series_of(trace, observed.resume_step or 0) for trace in last.traces],
+        crash=crash,
         log=str(last.log.relative_to(options.run_folder)),
         seconds=seconds,
     )

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from samestep.drill.attempt import AttemptRecord
+    from samestep.drill.crashing import Crashes
     from samestep.drill.observe import ControlFacts
     from samestep.drill.options import DrillOptions
     from samestep.drill.result import Criterion
     from samestep.process import Machine, Site
+
+_PATIENCE_SECONDS, _PATIENCE_FACTOR = 60.0, 5.0
 
 
 @dataclass
@@ -73,6 +76,11 @@ class Workshop:
             return {}
         return {"OMP_NUM_THREADS": str(max(1, usable_cores() // self.jobs))}
 
+    @property
+    def recording(self) -> Path:
+        """Folder that the recording of the control is kept in."""
+        return self.site.base / "recording"
+
     def snapshot(self, name: str) -> Path:
         """Return the folder of the snapshot called ``name``."""
         return self.snapshots / name
@@ -92,13 +100,19 @@ class Workshop:
         finally:
             machine.destroy()
 
-    def plan(self, name: str, command: list[str], **changes: object) -> AttemptPlan:
+    def patience(self, control_seconds: float) -> float:
+        """Return how long a restart may take: not much longer than the whole control, and never more than allowed."""
+        return min(self.options.timeout_seconds, _PATIENCE_SECONDS + _PATIENCE_FACTOR * control_seconds)
+
+    def plan(
+        self, name: str, command: list[str], *, timeout_seconds: float = 0.0, **changes: object
+    ) -> AttemptPlan:
         """Return an attempt plan with the drill's settings."""
         return AttemptPlan(
             name=name,
             command=command,
             folder=self.options.working_folder,
-            timeout_seconds=self.options.timeout_seconds,
+            timeout_seconds=timeout_seconds or self.options.timeout_seconds,
             sample_values=self.options.sample_values,
             full_digest_every=self.options.full_digest_every,
             env={**self.threads, **self.options.env},
@@ -130,12 +144,14 @@ class Ground:
         control: the run that wrote the checkpoints.
         other: the first control, for what differs between runs without meaning anything.
         criterion: the rule for the same.
+        crashes: the control's saves, operation by operation; None when they were not recorded.
     """
 
     workshop: Workshop
     control: ControlRun
     other: ControlRun
     criterion: Criterion
+    crashes: Crashes | None = None
 
     @property
     def exact(self) -> bool:

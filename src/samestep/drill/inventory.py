@@ -12,8 +12,28 @@ if TYPE_CHECKING:
 
     from samestep.drill.ground import Ground
     from samestep.drill.options import DrillOptions
-    from samestep.drill.result import DrillResult, ScenarioResult
+    from samestep.drill.result import Criterion, DrillResult, ScenarioResult
     from samestep.trace import State, Trace
+
+UNSEEN_DATA = "neither sample indices nor batches could be seen"
+
+_IGNORED = {
+    "samples": "sample indices",
+    "inputs": "the content of batches",
+    "groups": "learning rates and other hyper-parameters",
+    "schedules": "the counters of schedules",
+    "schedule-values": "the metric that a schedule watches",
+    "scalers": "loss scalers",
+    "micro-steps": "the number of micro-steps",
+    "averages": "averaged weights",
+}
+_IGNORED_KINDS = {
+    "rng": "the generator {}",
+    "generators": "the script's own generator {}",
+    "average": "averaged weights number {}",
+    "updates": "the update count of averaged weights number {}",
+}
+"""What the quantities are called that two controls disagree on."""
 
 _RUN_FAMILIES = {Family.CUT, Family.NOTICE}
 
@@ -28,6 +48,7 @@ def inventory(ground: Ground, scenarios: Iterable[ScenarioResult]) -> list[Inven
         item.observed.outcome in compared and item.observed.resume_step and item.observed.steps_verified
         for item in cuts
     )
+    ignored = unjudged(ground.criterion, trace)
     rows = []
     for component, (present, detail) in _present(trace).items():
         if component in lost:
@@ -35,7 +56,8 @@ def inventory(ground: Ground, scenarios: Iterable[ScenarioResult]) -> list[Inven
         elif not present:
             rows.append(InventoryRow(component=str(component), state="absent", detail=detail))
         else:
-            state = "saved" if proven else "not-checked"
+            judged = proven and component not in ignored
+            state = "saved" if judged else "not-checked"
             rows.append(InventoryRow(component=str(component), state=state, detail=detail))
     return [*rows, *_untracked(trace)]
 
@@ -57,6 +79,8 @@ def _present(trace: Trace) -> dict[Component, tuple[bool, str]]:
     weights = state.weights.tensors if state.weights else 0
     kinds = sorted({name.split("/", 1)[-1] for name in state.optimizer})
     sampled = any(micro.samples for step in trace.steps for micro in step.micro_steps)
+    seen = sampled or any(micro.inputs for step in trace.steps for micro in step.micro_steps)
+    by = "sample indices" if sampled else "content of the batches" if seen else UNSEEN_DATA
     window = max((len(step.micro_steps) for step in trace.steps), default=1)
     return {
         Component.WEIGHTS: (bool(weights), f"{weights} parameters, {buffers} buffers"),
@@ -64,12 +88,32 @@ def _present(trace: Trace) -> dict[Component, tuple[bool, str]]:
         Component.SCHEDULE: (bool(state.schedules), ", ".join(str(s.get("type")) for s in state.schedules)),
         Component.SCALER: (bool(state.scalers), "" if state.scalers else "no loss scaler"),
         Component.RNG: (bool(state.rng), ", ".join(sorted(state.rng))),
-        Component.DATA_ORDER: (True, "sample indices" if sampled else "content of the batches"),
-        Component.DATA_POSITION: (True, "sample indices" if sampled else "content of the batches"),
+        Component.DATA_ORDER: (seen, by),
+        Component.DATA_POSITION: (seen, by),
         Component.ACCUMULATION: (window > 1, f"{window} micro-steps" if window > 1 else "no accumulation"),
         Component.EMA: (bool(state.averages), ", ".join(average.name for average in state.averages)),
         Component.PROGRESS: (True, "steps matched by content"),
     }
+
+
+def unjudged(criterion: Criterion, trace: Trace) -> set[Component]:
+    """Return the components of which nothing is judged: the controls themselves differ in all that shows them."""
+    ignored = set(criterion.ignored)
+    state = trace.steps[-1].before
+    shown_by = {
+        Component.OPTIMIZER: set(state.optimizer),
+        Component.SCHEDULE: {"schedules", "groups"},
+        Component.SCALER: {"scalers"},
+        Component.RNG: {f"rng/{name}" for name in state.rng},
+        Component.DATA_ORDER: {"samples", "inputs"},
+        Component.DATA_POSITION: {"samples", "inputs"},
+        Component.EMA: {f"average/{place}" for place in range(len(state.averages))},
+    }
+    if not any(micro.samples for step in trace.steps for micro in step.micro_steps):
+        shown_by[Component.DATA_ORDER] = shown_by[Component.DATA_POSITION] = {"inputs"}
+    if "averages" in ignored:
+        shown_by[Component.EMA] = {"averages"}
+    return {component for component, names in shown_by.items() if names and names <= ignored}
 
 
 def _untracked(trace: Trace) -> list[InventoryRow]:
@@ -78,6 +122,14 @@ def _untracked(trace: Trace) -> list[InventoryRow]:
         if event.name == "untracked":
             seen.setdefault(str(event.detail.get("name")), str(event.detail.get("type", "")))
     return [InventoryRow(component=name, state="untracked", detail=kind) for name, kind in seen.items()]
+
+
+def ignored_quantity(name: str) -> str:
+    """Return in words what a quantity of ``Criterion.ignored`` is."""
+    kind, _, item = name.partition("/")
+    if name in _IGNORED:
+        return _IGNORED[name]
+    return _IGNORED_KINDS[kind].format(item) if item and kind in _IGNORED_KINDS else name
 
 
 def not_checked(result: DrillResult, options: DrillOptions, not_followed: Iterable[str] = ()) -> list[str]:
@@ -108,5 +160,11 @@ def not_checked(result: DrillResult, options: DrillOptions, not_followed: Iterab
         open_points.append("learning rates: no optimizer showed one")
     if result.criterion is not None:
         open_points += [f"{component}: the criterion is blind to it" for component in result.criterion.blind]
+        open_points += [
+            f"{ignored_quantity(name)}: two uninterrupted runs already differ there"
+            for name in result.criterion.ignored
+        ]
+    if any(row.state == "absent" and row.detail == UNSEEN_DATA for row in result.inventory):
+        open_points.append(f"data order and position: {UNSEEN_DATA}")
     open_points.append("other hardware than this machine's, and other library versions")
     return open_points

@@ -82,6 +82,29 @@ def save_bursts(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[st
     return [Burst(step, tuple(sorted(bursts[step]))) for step in sorted(bursts)]
 
 
+def last_words_save(traces: Sequence[Trace], bursts: Sequence[Burst], written: float) -> int | None:
+    """Return the steps complete at a save that no record tells of, if there was one.
+
+    A handler that saves and leaves at once (``os._exit``) writes neither its step's record nor an end.
+
+    Args:
+        traces: of all ranks, with at least one step each.
+        bursts: the saves that are recorded.
+        written: when a whole checkpoint was last written, in seconds since the epoch.
+    """
+    if not traces or any(trace.end is not None for trace in traces):
+        return None
+    complete = min(len(trace.steps) for trace in traces)
+    known = max((burst.step for burst in bursts), default=0)
+    return complete if known < complete and written > max(map(_last_record, traces)) else None
+
+
+def _last_record(trace: Trace) -> float:
+    """Return when the last recorded step ended, in seconds since the epoch."""
+    header = trace.header
+    return header.started_unix + max((step.ended for step in trace.steps), default=0.0) - header.started
+
+
 def _sightings(traces: list[Trace]) -> dict[str, list[int]]:
     """Return after which steps each path changed.
 

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from samestep.contract import Family
+    from samestep.drill.result import DrillResult
+
+DEFAULT_MODELS = ("kill", "power-ext4")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +39,15 @@ class DrillOptions:
         env: environment variables for every attempt.
         project_files: globs of the files copied onto every machine; empty: what git knows or does not ignore.
         only: scenario families to run; empty: all.
+        models: persistence models of the family ``crash``.
+        max_states: most disk states of the family ``crash`` that are restarted; 0: none.
+        storage: file system whose guarantees count; empty: that of the project.
+        earlier: what an interrupted drill of the same command has left; its results are used where they still hold.
         replay: run only the scenario of this name.
         work_dir: where machines are built; None: the system's temporary folder.
         sample_values: numbers sampled per quantity for noisy runs.
         full_digest_every: digest whole contents at every n-th step only.
+        origins: where each setting that is no default came from: a flag, a variable, a file and line.
     """
 
     command: list[str]
@@ -62,10 +70,15 @@ class DrillOptions:
     env: dict[str, str] = field(default_factory=dict)
     project_files: list[str] = field(default_factory=list)
     only: frozenset[Family] = frozenset()
+    models: list[str] = field(default_factory=lambda: list(DEFAULT_MODELS))
+    max_states: int = 40
+    storage: str = ""
+    earlier: DrillResult | None = None
     replay: str = ""
     work_dir: Path | None = None
     sample_values: int = 1024
     full_digest_every: int = 1
+    origins: dict[str, str] = field(default_factory=dict)
 
     def wants(self, family: Family) -> bool:
         """Say whether scenarios of ``family`` are to run."""

@@ -88,7 +88,7 @@ class Planner:
             units_at: per snapshot the checkpoint units it holds, each with the steps complete in it.
         """
         point = self.damage_point()
-        damage = DamagePlan(point.name, point.step, self._verify, to_end=not self.options.steps)
+        damage = DamagePlan(point.name, point.step, self.verify, to_end=not self.options.steps)
         return [
             *(self._cut_scenario(cut) for cut in self.cuts()),
             *self._twice(),
@@ -113,7 +113,7 @@ class Planner:
             (save for save in saves if self.facts.steps - save >= self.options.verify_steps), saves[0]
         )
 
-    def _verify(self, save: int, until: int = 0) -> int:
+    def verify(self, save: int, until: int = 0) -> int:
         """Return how many steps to compare after a resume at ``save``, reaching beyond step ``until``."""
         wanted = max(self.options.verify_steps, until - save + 2)
         return min(wanted, max(1, self.facts.steps - save))
@@ -128,14 +128,14 @@ class Planner:
             f"after step {complete}, before the first save",
             ParkPoint("boundary", complete),
             complete,
-            self._verify(0),
+            self.verify(0),
         )
 
     def _after_save(self) -> Cut:
         save = self._first_save()
         complete = self._some_steps_after(save)
         title = f"after step {complete}, save {save} complete"
-        return Cut("cut/after-save", title, ParkPoint("boundary", complete), complete, self._verify(save))
+        return Cut("cut/after-save", title, ParkPoint("boundary", complete), complete, self.verify(save))
 
     def _inside_step(self) -> Cut | None:
         save = self._first_save()
@@ -144,7 +144,7 @@ class Planner:
         if unreachable or self.facts.newest_save(step - 1) != save:
             return None
         title = f"inside step {step}, after backward, no warning"
-        return Cut("cut/inside-step", title, ParkPoint("update", step), step - 1, self._verify(save))
+        return Cut("cut/inside-step", title, ParkPoint("update", step), step - 1, self.verify(save))
 
     def _inside_accumulation(self) -> Cut | None:
         step = self._some_steps_after(self._first_save()) + 1
@@ -154,7 +154,7 @@ class Planner:
         title = f"inside step {step}, before micro-step {middle} of {self.facts.accumulation}"
         save = self.facts.newest_save(step - 1)
         point = ParkPoint("micro", step, middle)
-        return Cut("cut/inside-accumulation", title, point, step - 1, self._verify(save))
+        return Cut("cut/inside-accumulation", title, point, step - 1, self.verify(save))
 
     def _around_epoch_end(self) -> list[Cut]:
         ends = [
@@ -166,16 +166,18 @@ class Planner:
         cuts = []
         if end in self.facts.save_steps:
             title = f"right after save {end} on the last batch of an epoch"
-            cuts.append(Cut("cut/epoch-end", title, ParkPoint("boundary", end), end, self._verify(end)))
+            cuts.append(Cut("cut/epoch-end", title, ParkPoint("boundary", end), end, self.verify(end)))
         if end + 1 < self.facts.steps:
             save = self.facts.newest_save(end + 1)
             title = f"after step {end + 1}, the first of the next epoch"
             point = ParkPoint("boundary", end + 1)
-            cuts.append(Cut("cut/epoch-start", title, point, end + 1, self._verify(save, end)))
+            cuts.append(Cut("cut/epoch-start", title, point, end + 1, self.verify(save, end)))
         return cuts
 
     def _saved_epoch_ends(self) -> list[int]:
-        return [end for end in self.facts.epoch_ends if end in self.facts.save_steps and end < self.facts.steps]
+        return [
+            end for end in self.facts.epoch_ends if end in self.facts.save_steps and end < self.facts.steps
+        ]
 
     def _late(self) -> Cut | None:
         """Cut after the last save that still has steps to follow; this one runs to the end."""
@@ -222,7 +224,7 @@ class Planner:
         where = "within one epoch, " if same_epoch and self.facts.epoch_ends else ""
         title = f"twice: {where}after step {begin} and again after step {complete}"
         scenario = self._two_cuts("cut/twice", title, begin, complete, first)
-        return [replace(scenario, verify_steps=self._verify(second), case=self._case(Family.CUT, complete))]
+        return [replace(scenario, verify_steps=self.verify(second), case=self._case(Family.CUT, complete))]
 
     def _twice_at_epoch_ends(self) -> list[Scenario]:
         """Cut right after a save that ends an epoch, twice, then go to the end: counters of epochs may be one off."""

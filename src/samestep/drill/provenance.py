@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
+
+from samestep.contract.redaction import redacted, redacted_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,6 +17,12 @@ if TYPE_CHECKING:
     from samestep.drill.options import DrillOptions
 
 GIT_TIMEOUT_SECONDS = 10
+_NO_SETTINGS = frozenset(
+    {"command", "project", "working_folder", "run_folder", "replay", "origins", "sample_values"}
+    | {"full_digest_every"}
+)
+"""Options that nobody sets by a setting, or that stand elsewhere in a result."""
+
 _SHOWN_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUBLAS_WORKSPACE_CONFIG", "CUDA_VISIBLE_DEVICES")
 
 
@@ -30,17 +39,28 @@ def provenance(options: DrillOptions) -> dict[str, Any]:
         "uncommitted_changes": bool(_git(options.project, "status", "--porcelain")),
         "environment": {name: os.environ[name] for name in _SHOWN_VARIABLES if name in os.environ},
         "settings": {
-            "steps": options.steps,
-            "verify_steps": options.verify_steps,
-            "grace_seconds": options.grace_seconds,
-            "jobs": options.jobs,
-            "timeout_seconds": options.timeout_seconds,
-            "allow_network": options.allow_network,
-            "strict": options.strict,
-            "durable": options.durable,
-            "inputs": [str(path) for path in options.inputs],
+            field.name: _setting(options, field.name)
+            for field in dataclasses.fields(options)
+            if field.name not in _NO_SETTINGS
         },
     }
+
+
+def _setting(options: DrillOptions, name: str) -> dict[str, Any]:
+    """Return the value of a setting, secrets in it hidden, and where it came from."""
+    return {"value": _shown(getattr(options, name)), "origin": options.origins.get(name, "default")}
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, dict):
+        return dict.fromkeys(sorted(value), "(set)")
+    if isinstance(value, frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return redacted(value)
+    if isinstance(value, list):
+        return [_shown(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float) else redacted_text(str(value))
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -103,6 +103,95 @@ class Series(msgspec.Struct, kw_only=True):
     ended: list[float] = []
 
 
+class CrashPoint(msgspec.Struct, kw_only=True):
+    """The disk state of one interruption of a save.
+
+    Attributes:
+        window: name of the save, ``save-18``.
+        model: the weakest persistence model that allows the state.
+        after: index of the last operation that took effect (see `CrashOperation.index`).
+        last: the operation at which the interruption came, in words.
+        damage: what got lost or torn, in words; empty when nothing did.
+        way: the kind of damage in one word.
+        file: the damaged file, where it is one.
+        whole: newest step whose checkpoint is there bit by bit; None: of none.
+        torn: checkpoints that equal no save that was made.
+        mixed: checkpoints with files of several saves.
+        lasting: the state may be found even after the save has returned.
+        allowed: the storage in use allows it; otherwise its outcome is noted only.
+        also: how many further interruptions leave the same bytes.
+    """
+
+    window: str
+    model: str
+    after: int
+    last: str
+    damage: str = ""
+    way: str = ""
+    file: str = ""
+    whole: int | None = None
+    torn: list[str] = []
+    mixed: list[str] = []
+    lasting: bool = False
+    allowed: bool = True
+    also: int = 0
+
+
+class CrashOperation(msgspec.Struct, kw_only=True):
+    """One operation of a save window: index in the recording, kind, words, and the file it concerns."""
+
+    index: int
+    kind: str
+    text: str
+    path: str = ""
+
+
+class CrashWindow(msgspec.Struct, kw_only=True):
+    """One save, operation by operation.
+
+    Attributes:
+        name: ``save-18``.
+        step: steps complete when it began.
+        operations: in order.
+        counts: per model a sentence: unique and raw states and the bound known beforehand.
+        states: different disk states in all.
+        tried: how many of them were restarted.
+        untried: of the others, per model the operation after which each was cut.
+    """
+
+    name: str
+    step: int
+    operations: list[CrashOperation]
+    counts: list[str] = []
+    states: int = 0
+    tried: int = 0
+    untried: dict[str, list[int]] = {}
+
+
+class CrashRecord(msgspec.Struct, kw_only=True):
+    """What the family ``crash`` rests on.
+
+    Attributes:
+        tier: how file operations were recorded.
+        operations: how many were recorded.
+        proven: replaying the recording gives the very bytes that the control left.
+        models: persistence models that were asked for.
+        storage: file system whose guarantees count.
+        windows: the saves that were taken apart.
+        seed: of the choice of states.
+        notes: what could not be followed.
+    """
+
+    tier: str
+    operations: int
+    proven: bool
+    models: list[str]
+    storage: str
+    windows: list[CrashWindow] = []
+    seed: int = 0
+    notes: list[str] = []
+
+
 class ScenarioResult(msgspec.Struct, kw_only=True):
     """One scenario: planned, run, judged.
 
@@ -114,6 +203,7 @@ class ScenarioResult(msgspec.Struct, kw_only=True):
         attempts: names of the attempts it took (two when interrupted twice).
         holds: observed is one of the expected outcomes, from the expected point, and no defect was found.
         replay: command that repeats just this scenario.
+        crash: the disk state, for the family ``crash``.
         forked: the restart was a fork of a preloaded process; results of its kind were confirmed by a fresh one.
         seconds: wall time it took.
     """
@@ -130,6 +220,7 @@ class ScenarioResult(msgspec.Struct, kw_only=True):
     series: list[Series] = []
     replay: str = ""
     log: str = ""
+    crash: CrashPoint | None = None
     forked: bool = False
     seconds: float = 0.0
 
@@ -188,6 +279,7 @@ class Control(msgspec.Struct, kw_only=True):
         epoch_ends: steps that ended an epoch, as far as the data order shows it.
         accumulation: micro-steps per step.
         ranks: world size.
+        content: digest of all tensors that the control left in the durable folder.
     """
 
     runs: int
@@ -202,6 +294,7 @@ class Control(msgspec.Struct, kw_only=True):
     epoch_ends: list[int] = []
     accumulation: int = 1
     ranks: int = 1
+    content: str = ""
     seconds: float = 0.0
     series: list[Series] = []
 
@@ -220,6 +313,7 @@ class DrillResult(msgspec.Struct, kw_only=True):
         scenarios: in the order of the plan.
         findings: findings that belong to no single scenario.
         inventory: component inventory.
+        crash: what the family ``crash`` rests on; None when no save was recorded.
         not_checked: what this drill did not check, in sentences.
         interrupted: the drill was ended before its plan was done.
     """
@@ -239,6 +333,7 @@ class DrillResult(msgspec.Struct, kw_only=True):
     scenarios: list[ScenarioResult] = []
     findings: list[FindingRecord] = []
     inventory: list[InventoryRow] = []
+    crash: CrashRecord | None = None
     not_checked: list[str] = []
     interrupted: bool = False
     message: str = ""

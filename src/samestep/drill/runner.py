@@ -6,15 +6,21 @@ import concurrent.futures
 import contextlib
 import time
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from samestep.checkpoints import FRAMEWORKS, framework_hint
-from samestep.contract import Outcome
+from samestep.contract import Family, Outcome
+from samestep.contract.redaction import redacted, redacted_text
+from samestep.crash.models import COMPOUND
+from samestep.crash.recorder.capability import capability
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.command import check_command, replay_command
+from samestep.drill.continuing import content_digest, reusable
 from samestep.drill.control import run_first_control, run_reference, run_unwatched, save_setting
+from samestep.drill.crashing import prepare
 from samestep.drill.execute import run_scenario, silence
 from samestep.drill.ground import Ground, Workshop
 from samestep.drill.inventory import inventory, not_checked
@@ -23,6 +29,7 @@ from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.plan import Planner, choose
 from samestep.drill.preloading import Forks
 from samestep.drill.provenance import provenance
+from samestep.drill.recovering import second_interruption
 from samestep.drill.result import Control, DrillResult, Save, ScenarioResult
 from samestep.drill.series import series_of
 from samestep.drill.units import units_with_steps
@@ -33,9 +40,10 @@ from samestep.process import Site, kill_all_trees
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from samestep.drill.crashing import Crashes
     from samestep.drill.ground import ControlRun
     from samestep.drill.options import DrillOptions
-    from samestep.drill.result import Criterion
+    from samestep.drill.result import CrashRecord, Criterion
     from samestep.drill.scenario import Scenario
 
 SABOTAGES = ("optimizer", "schedule", "data", "rng")
@@ -49,6 +57,9 @@ class Listener(Protocol):
 
     def control(self, control: Control, criterion: Criterion) -> None:
         """The controls are done and the criterion is fixed."""
+
+    def recorded(self, record: CrashRecord) -> None:
+        """The saves of the control are taken apart, for the family ``crash``."""
 
     def planned(self, titles: list[str]) -> None:
         """The plan is written: scenarios with these titles follow."""
@@ -74,13 +85,15 @@ class Drill:
         self.listener = listener
         self._interruption = ExitCode.INTERRUPTED
         self._not_followed: list[str] = []
+        self._recorded = False
+        self._known: dict[str, ScenarioResult] = {}
         self.result = DrillResult(
             version=version,
             run_id=options.run_folder.name,
             outcome=Outcome.INCONCLUSIVE,
             exit_code=int(ExitCode.NOTHING_RAN),
-            command=options.command,
-            resume_with=options.resume_with,
+            command=redacted(options.command),
+            resume_with=redacted(options.resume_with),
             started_unix=time.time(),
         )
 
@@ -125,14 +138,20 @@ class Drill:
             self._never_saved(first)
             return
         planner = Planner(first.facts, self.options)
+        self._recorded = self._can_record()
         self.listener.phase("control: second run, and one that nobody watches")
         second, unwatched = self._second_control(workshop, planner, first)
         criterion = criteria.derive(first.record.traces, second.record.traces)
         ground = Ground(workshop, second, first, criterion)
         self.result.provenance["versions"] = second.record.traces[0].header.versions
-        self._not_followed = second.record.ending.not_followed
+        self._not_followed += second.record.ending.not_followed
+        if self._recorded:
+            ground = replace(ground, crashes=self._prepare_crashes(ground, planner))
         self.result.criterion = criterion
         self.result.control = self._control(ground, unwatched)
+        if self.options.earlier is not None:
+            self._known = reusable(self.options.earlier, self.result.control)
+            self.listener.phase(f"going on with {len(self._known)} results of the interrupted drill")
         if self.result.control.watching_proven is False:
             self.result.findings.append(finding("watching-changes-run", self.result.control.watching))
         if second.facts.save_steps != first.facts.save_steps:
@@ -150,6 +169,8 @@ class Drill:
         self._check_sensitivity(ground, possible)
         self.listener.control(self.result.control, criterion)
         self._write_plan(scenarios)
+        if self.result.crash is not None:
+            self.listener.recorded(self.result.crash)
         self.listener.planned([scenario.title for scenario in scenarios])
         with contextlib.closing(Forks(workshop, first)) as forks:
             forks.prepare(scenarios)
@@ -169,13 +190,19 @@ class Drill:
         with self._pool(workshop) as pool:
             unwatched = pool.submit(run_unwatched, workshop)
             second = pool.submit(
-                run_reference, workshop, planner.park_points(), first.facts.ranks, first.facts.steps
+                run_reference,
+                workshop,
+                planner.park_points(),
+                first.facts.ranks,
+                first.facts.steps,
+                recorded=self._recorded,
             )
             return second.result(), unwatched.result()
 
     def _control(self, ground: Ground, unwatched: dict[str, str]) -> Control:
         facts = ground.control.facts
         watched = tensor_content(ground.other.final)
+        content = content_digest(tensor_content(ground.control.final))
         differing = criteria.differing(ground.other.record.traces, ground.control.record.traces)
         proven, how = watching_proof(watched, unwatched, exact=ground.exact, limited=bool(self.options.steps))
         return Control(
@@ -191,6 +218,7 @@ class Drill:
             epoch_ends=facts.epoch_ends,
             accumulation=facts.accumulation,
             ranks=facts.ranks,
+            content=content,
             seconds=ground.control.record.seconds,
             series=[series_of(trace, 0) for trace in ground.control.record.traces],
         )
@@ -214,6 +242,28 @@ class Drill:
             evidence = f"read-only inputs were written: {', '.join(changed[:3])}"
             self.result.findings.append(finding("leaned-on-lost-machine", evidence))
 
+    def _can_record(self) -> bool:
+        """Say whether the family ``crash`` is wanted and this machine can record file operations."""
+        if not self.options.wants(Family.CRASH) or not self.options.max_states:
+            return False
+        able = capability()
+        if not able.available:
+            self._not_followed.append(f"interrupted saves: {able.reason}")
+        return able.available
+
+    def _prepare_crashes(self, ground: Ground, planner: Planner) -> Crashes | None:
+        """Take the recorded saves apart; a recording that does not explain what is on disk proves nothing."""
+        save = ground.control.facts.newest_save(planner.damage_point().step)
+        crashes = prepare(ground.workshop, ground.control, save)
+        self.result.crash = crashes.record
+        if crashes.record.proven and crashes.saves:
+            if COMPOUND in self.options.models and (again := second_interruption(ground, crashes)):
+                crashes.add(again)
+            return crashes
+        notes = "; ".join(crashes.record.notes[:3]) or "no save of a checkpoint is in it"
+        self.result.findings.append(finding("recording-unproven", notes))
+        return None
+
     # The plan.
 
     def _plan(self, ground: Ground, planner: Planner) -> list[Scenario]:
@@ -221,7 +271,14 @@ class Drill:
         bursts = [burst for burst in ground.control.facts.bursts if burst.step <= point.step]
         units = units_with_steps(ground.workshop.snapshot(point.name), bursts)
         reference = Planner(planner.facts, self.options, ground.control.facts.save_steps)
-        return reference.scenarios({point.name: units})
+        return [*reference.scenarios({point.name: units}), *self._crash_scenarios(ground, reference)]
+
+    def _crash_scenarios(self, ground: Ground, planner: Planner) -> list[Scenario]:
+        if ground.crashes is None:
+            return []
+        states = ground.crashes.chosen(self.options.max_states, self.options.replay)
+        scenarios = ground.crashes.scenarios(states, planner.verify)
+        return [*scenarios, *ground.crashes.fault_scenarios()] if self.options.max_states else scenarios
 
     def _chosen(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
         chosen = choose(scenarios, self.options)
@@ -251,9 +308,9 @@ class Drill:
         plan = {
             "schema": "samestep.plan/1",
             "run_id": self.result.run_id,
-            "command": self.options.command,
+            "command": redacted(self.options.command),
             "criterion": self.result.criterion,
-            "scenarios": scenarios,
+            "scenarios": [_without_secrets(scenario) for scenario in scenarios],
         }
         text = msgspec.json.format(msgspec.json.encode(plan), indent=1)
         (self.options.run_folder / "plan.json").write_bytes(text)
@@ -266,10 +323,17 @@ class Drill:
         """Run scenarios side by side and yield their results in the order of the plan."""
         with self._pool(ground.workshop) as pool:
             futures = [pool.submit(self._run_one, ground, scenario, forks) for scenario in scenarios]
-            for future in futures:
-                yield future.result()
+            for number, future in enumerate(futures):
+                try:
+                    yield future.result()
+                except KeyboardInterrupt:
+                    # what has finished behind a slow scenario is not thrown away
+                    self.result.scenarios += [late.result() for late in futures[number:] if _has_result(late)]
+                    raise
 
     def _run_one(self, ground: Ground, scenario: Scenario, forks: Forks) -> ScenarioResult:
+        if scenario.name in self._known:
+            return self._known[scenario.name]
         self.listener.running(scenario.title)
         try:
             return forks.run(scenario, lambda preloaded: run_scenario(ground, scenario, preloaded=preloaded))
@@ -314,3 +378,12 @@ class Drill:
         code = exit_code_of(result, strict=self.options.strict)
         result.exit_code = int(self._interruption if result.interrupted else code)
         result.not_checked = not_checked(result, self.options, self._not_followed)
+
+
+def _without_secrets(scenario: Scenario) -> Scenario:
+    case = replace(scenario.case, changed=redacted_text(scenario.case.changed))
+    return replace(scenario, extra_args=redacted(scenario.extra_args), case=case)
+
+
+def _has_result(future: concurrent.futures.Future[ScenarioResult]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from samestep.contract import Family
+    from samestep.crash.recorder import Fault
     from samestep.drill.judging.judgement import Case
     from samestep.drill.result import Expectation
     from samestep.trace import ParkPoint
@@ -90,10 +91,12 @@ class DiskState:
     Attributes:
         snapshot: name of a park point of the control, or ``final``.
         edits: applied in order to a copy.
+        crash: name of a state of the family ``crash``, instead of a snapshot.
     """
 
     snapshot: str
     edits: tuple[Edit, ...] = ()
+    crash: str = ""
 
 
 class Arrangement(Word):
@@ -103,6 +106,7 @@ class Arrangement(Word):
     KILL = "kill"  # a run of its own, really killed
     NOTICE = "notice"  # a run of its own, told to go and killed after the grace
     TWICE = "twice"  # restarted from a snapshot and cut again
+    FAULT = "fault"  # a run of its own, whose disk fails while it saves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +125,7 @@ class Scenario:
         case: what the judge needs to know.
         verify_steps: steps to compare; 0: to the end.
         extra_args: appended to the restart's command.
+        fault: what the disk answers, for a run of its own that is to meet it.
     """
 
     name: str
@@ -133,6 +138,7 @@ class Scenario:
     point: ParkPoint | None = None
     verify_steps: int = 4
     extra_args: list[str] = field(default_factory=list)
+    fault: Fault | None = None
 
 
 def followed_to_the_end(scenario: Scenario) -> Scenario:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from samestep.checkpoints import find_units
+from samestep.checkpoints import Presence, find_units, inspect_unit
+from samestep.contract import Component
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +39,25 @@ def units_with_steps(folder: Path, bursts: list[Burst]) -> list[tuple[Unit, int]
         steps = [written[name] for name in unit.files if name in written]
         if steps:
             found.append((unit, max(steps)))
-    return found
+    return _parts_together(folder, found)
+
+
+def _parts_together(folder: Path, found: list[tuple[Unit, int]]) -> list[tuple[Unit, int]]:
+    """Count what holds no weights of its own among the files of the checkpoint that was saved at the same step."""
+    carriers = {step: unit for unit, step in found if _has_weights(folder, unit)}
+    parts = [(unit, step) for unit, step in found if step in carriers and not _has_weights(folder, unit)]
+    joined = []
+    for unit, step in found:
+        if (unit, step) in parts:
+            continue
+        files = [name for part, of in parts if of == step and carriers[step] is unit for name in part.files]
+        joined.append((replace(unit, files=(*unit.files, *files)), step))
+    return joined
+
+
+def _has_weights(folder: Path, unit: Unit) -> bool:
+    found = inspect_unit(folder, unit).components
+    return any(item.component is Component.WEIGHTS and item.presence is Presence.PRESENT for item in found)
 
 
 def _written(folder: Path, unit: Unit) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..trace import EndRecord, MicroStep, StepRecord
+from ..trace.marks import set_mark
 from . import ending, reach, surroundings
 from .capture import Capture
 from .content import tensor_digest
@@ -331,6 +332,8 @@ class Session:
             return
         content: OpenStep = window.content
         content.add_update(optimizer, applied=applied)
+        if self._orders.marks:
+            set_mark(self._recorder.rank, window.number)
         if not self.backwards:
             self._note_weights(content)
 

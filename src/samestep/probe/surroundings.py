@@ -9,6 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from ..contract.redaction import redacted
 from ..trace import Header
 from ..trace.reading import MODULES_NAME
 
@@ -40,7 +41,7 @@ def header(attempt: str, digest: str) -> Header:
     rank, world_size = ranks()
     return Header(
         attempt=attempt,
-        argv=list(getattr(sys, "argv", None) or sys.orig_argv),
+        argv=redacted(getattr(sys, "argv", None) or sys.orig_argv),
         pid=os.getpid(),
         parent_pid=os.getppid(),
         rank=rank,

@@ -99,7 +99,11 @@ class ProcessTree:
         mark = uuid.uuid4().hex
         report, report_writer = os.pipe()
         lifeline_reader, lifeline = os.pipe()
-        order = {"argv": [*supervisor, *argv], "cwd": str(cwd), "machine": json.loads(enter[0]) if enter else None}
+        order = {
+            "argv": [*supervisor, *argv],
+            "cwd": str(cwd),
+            "machine": json.loads(enter[0]) if enter else None,
+        }
         keeper: subprocess.Popen[bytes] | ForkedKeeper
         try:
             with log_path.open("ab") as log:

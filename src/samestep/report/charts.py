@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .crash.chart import strip_chart
+from .crash.groups import charted, summaries
 from .series import CONTROL, KINDS, Row, mark_rows, sample_rows, timeline_rows, value_rows
 from .view import BAD, GOOD, NEUTRAL, UNKNOWN
 
@@ -37,8 +39,12 @@ _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 
 def chart_specs(result: DrillResult) -> dict[str, Spec]:
-    """Return a specification for every chart that has data, by name."""
-    specs: dict[str, Spec] = {}
+    """Return a specification for every chart that has data, by name; of interrupted saves only telling states."""
+    saves = {summary.window.name: strip_chart(summary, WIDTH) for summary in summaries(result)}
+    specs: dict[str, Spec] = {
+        f"strip-{name}": _finished(chart).to_dict() for name, chart in saves.items() if chart is not None
+    }
+    result = charted(result)
     losses = value_rows(result, "loss")
     if losses:
         specs["loss"] = _loss(losses).to_dict()

@@ -7,7 +7,9 @@ import os
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
+from samestep.contract.redaction import redacted, redacted_text
 from samestep.drill.result import DRILL_SCHEMA, DrillResult
 from samestep.errors import UsageError
 
@@ -19,9 +21,22 @@ _RUN_FIRST = "run a drill first: samestep drill -- COMMAND"
 def encode_result(result: DrillResult) -> bytes:
     """Return the JSON of a result, indented, ending in a newline.
 
-    NaN and infinities have no JSON form: they are written as null.
+    NaN and infinities have no JSON form: they are written as null. Secrets in commands are hidden.
     """
-    return msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(without_secrets(result)), indent=1) + b"\n"
+
+
+def without_secrets(result: DrillResult) -> DrillResult:
+    """Return the result as it may be shown: with no token or password in its commands and titles."""
+    return replace(
+        result,
+        command=redacted(result.command),
+        resume_with=redacted(result.resume_with),
+        scenarios=[
+            replace(item, title=redacted_text(item.title), replay=redacted_text(item.replay))
+            for item in result.scenarios
+        ],
+    )
 
 
 def decode_result(data: bytes, source: str) -> DrillResult:
@@ -48,7 +63,7 @@ def decode_result(data: bytes, source: str) -> DrillResult:
             hint="read it with the samestep version that wrote it",
         )
     try:
-        return msgspec.convert(_with_infinities(plain), DrillResult)
+        return without_secrets(msgspec.convert(_with_infinities(plain), DrillResult))
     except msgspec.ValidationError as error:
         raise UsageError(f"{source} is no {DRILL_SCHEMA} result: {error}") from error
 
@@ -114,6 +129,7 @@ def write_reports(result: DrillResult, folder: Path) -> dict[str, Path]:
     from .junit import render_junit
     from .markdown import render_markdown
 
+    result = without_secrets(result)
     folder.mkdir(parents=True, exist_ok=True)
     paths = {"json": folder / RESULT_NAME}
     write_atomically(paths["json"], encode_result(result))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import gzip
 import hashlib
 import json
 import re
@@ -16,6 +17,8 @@ import msgspec
 
 from . import view
 from .charts import chart_specs
+from .crash import groups as crash
+from .crash import words
 from .files import encode_result
 from .series import side_by_side
 
@@ -25,48 +28,67 @@ if TYPE_CHECKING:
 SIZE_LIMIT_BYTES = 1_500_000
 """Largest page; charts drawn ahead and then the embedded series are left out to stay under it."""
 
+_PACKED = "application/gzip"
+"""Type of the embedded result when it is compressed, base64."""
+
 _START = """
 for (const chart of document.querySelectorAll("[data-chart]")) {
   const spec = JSON.parse(document.getElementById("spec-" + chart.dataset.chart).textContent);
   vegaEmbed(chart, spec, { renderer: "svg", actions: false, ast: true }).catch(() => {});
 }
 const link = document.getElementById("download");
-const raw = document.getElementById("drill-json").textContent;
-link.href = URL.createObjectURL(new Blob([raw], { type: "application/json" }));
-document.getElementById("raw").addEventListener("toggle", () => {
-  document.getElementById("raw-view").textContent = raw;
-}, { once: true });
-"""
+const stored = document.getElementById("drill-json");
+const unpacked = async () => {
+  if (stored.type !== "PACKED") return stored.textContent;
+  const bytes = Uint8Array.from(atob(stored.textContent), (character) => character.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+};
+unpacked().then((raw) => {
+  link.href = URL.createObjectURL(new Blob([raw], { type: "application/json" }));
+  document.getElementById("raw").addEventListener("toggle", () => {
+    document.getElementById("raw-view").textContent = raw;
+  }, { once: true });
+}).catch(() => {});
+""".replace("PACKED", _PACKED)
 
 
 def render_html(result: DrillResult) -> str:
-    """Render the drill as a single HTML file of at most 1.5 MB that loads nothing from anywhere."""
+    """Render the drill as a single HTML file that loads nothing from anywhere.
+
+    To stay within 1.5 MB the embedded result is compressed, then charts drawn ahead are left out, then the per-step
+    numbers of the embedded result.
+    """
     specs = chart_specs(result)
-    script = _script()
-    raw = encode_result(result).decode()
-    page = _render(result, specs, script, raw, {name: _drawn(name, spec) for name, spec in specs.items()})
-    if len(page.encode()) > SIZE_LIMIT_BYTES:
-        page = _render(result, specs, script, raw, {})
-    if len(page.encode()) > SIZE_LIMIT_BYTES:
-        raw = encode_result(_without_series(result)).decode()
-        page = _render(result, specs, script, raw, {})
+    drawings = {name: _drawn(name, spec) for name, spec in specs.items()}
+    smaller = _without_series(result)
+    page = _render(result, specs, embedded_json(encode_result(result).decode()), drawings)
+    for kept, drawn in ((result, drawings), (result, {}), (smaller, {})):
+        if len(page.encode()) <= SIZE_LIMIT_BYTES:
+            break
+        page = _render(result, specs, _packed(kept), drawn)
     return page
 
 
-def _render(
-    result: DrillResult, specs: dict[str, Any], script: str, raw: str, drawings: dict[str, str]
-) -> str:
-    template = _environment().get_template("page.html.j2")
+def _packed(result: DrillResult) -> str:
+    return base64.b64encode(gzip.compress(encode_result(result), 9, mtime=0)).decode()
+
+
+def _render(result: DrillResult, specs: dict[str, Any], raw: str, drawings: dict[str, str]) -> str:
+    template, script = _environment().get_template("page.html.j2"), _script()
     return template.render(
         result=result,
         verdict=view.verdict(result),
         view=view,
+        crash=crash,
+        told=words.told,
+        saves=crash.summaries(result),
         side_by_side=side_by_side,
         provenance=flattened(result.provenance),
         started=_moment(result.started_unix),
         specs={name: embedded_json(json.dumps(spec)) for name, spec in specs.items()},
         drawings=drawings,
-        raw=embedded_json(raw),
+        raw=raw,
+        raw_type="application/json" if raw.startswith("{") else _PACKED,
         script=script,
         policy=_policy(script),
     )
@@ -83,6 +105,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["seconds"] = _duration
     environment.filters["bytes"] = _size
+    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.filters["command"] = view.command_line
     environment.globals["style"] = (
         resources.files(__package__).joinpath("templates/style.css").read_text("utf-8")
@@ -128,7 +151,9 @@ def flattened(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]
     """Return nested values as dotted names and texts, in their order."""
     rows: list[tuple[str, str]] = []
     for name, value in values.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value.keys() == {"value", "origin"}:
+            rows.append((f"{prefix}{name}", f"{_text(value['value'])} ({value['origin']})"))
+        elif isinstance(value, dict):
             rows += flattened(value, f"{prefix}{name}.")
         else:
             rows.append((f"{prefix}{name}", _text(value)))

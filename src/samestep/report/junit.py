@@ -1,4 +1,4 @@
-"""The drill as JUnit XML: one suite, one case a scenario."""
+"""The drill as JUnit XML: one suite, one case a scenario; of interrupted saves one a save and persistence model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from samestep.contract import Outcome
+from samestep.contract import Family, Outcome
 
+from .crash.groups import ordinary, summaries, summary_by_model
 from .view import (
     component_names,
     expectation_text,
@@ -20,6 +21,8 @@ from .view import (
 if TYPE_CHECKING:
     from samestep.drill.result import DrillResult, FindingRecord, ScenarioResult
 
+    from .crash.groups import Group, Summary
+
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -30,8 +33,11 @@ def render_junit(result: DrillResult) -> str:
     inconclusive is an error, since it says nothing about the run.
     """
     suite = ET.Element("testsuite", name="samestep drill", time=f"{result.seconds:.3f}")
-    for scenario in result.scenarios:
+    for scenario in ordinary(result.scenarios):
         suite.append(_case(scenario))
+    for summary in summaries(result):
+        for model, part in summary_by_model(summary).items():
+            suite.append(_save_case(part, model))
     if result.findings or not result.scenarios:
         suite.append(_drill_case(result))
     suite.set("tests", str(len(suite)))
@@ -60,6 +66,32 @@ def _case(scenario: ScenarioResult) -> ET.Element:
         )
         problem.text = _clean("\n".join(_explanation(scenario, findings)))
     return case
+
+
+def _save_case(summary: Summary, model: str) -> ET.Element:
+    """A case for the states that one model allows of one interrupted save."""
+    case = ET.Element(
+        "testcase",
+        classname=f"samestep.{Family.CRASH}",
+        name=f"{summary.window.name}/{model}",
+        time=f"{sum(state.seconds for state in summary.states):.3f}",
+    )
+    if summary.failing:
+        kind = "error" if summary.outcome is Outcome.INCONCLUSIVE else "failure"
+        problem = ET.SubElement(case, kind)
+        problem.set("type", _clean(summary.groups[0].title))
+        problem.set("message", _clean(f"{summary.title}: {summary.tally}"))
+        problem.text = _clean(
+            "\n".join(line for group in summary.groups for line in _group_lines(summary, group))
+        )
+    return case
+
+
+def _group_lines(summary: Summary, group: Group) -> list[str]:
+    lines = [f"{group.title}: {summary.share(group)}", f"  {group.sentence}"]
+    kind = finding_kind(group.finding) if group.finding else None
+    lines += [f"  usual cause: {kind.cause}", f"  fix: {kind.fix}"] if kind and kind.fix else []
+    return [*lines, f"  replay: {group.telling.replay}"] if group.telling.replay else lines
 
 
 def _explanation(scenario: ScenarioResult, findings: list[FindingRecord]) -> list[str]:

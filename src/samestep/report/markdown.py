@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .crash.groups import not_recorded, ordinary, summaries, word_of
 from .view import (
     SYMBOLS,
     command_line,
@@ -27,6 +28,7 @@ from .view import (
 if TYPE_CHECKING:
     from samestep.drill.result import DrillResult, FindingRecord, ScenarioResult
 
+    from .crash.groups import Group, Summary
     from .view import FailureGroup
 
 SIZE_LIMIT_BYTES = 1024 * 1024
@@ -65,7 +67,10 @@ def _table(result: DrillResult) -> str:
     if not result.scenarios:
         return ""
     lines = ["| | family | scenario | outcome | what happened |", "|---|---|---|---|---|"]
-    lines += [_row(scenario) for scenario in worst_first(result.scenarios)]
+    scenarios = worst_first(ordinary(result.scenarios))
+    lines += [_row(scenario) for scenario in scenarios if not scenario.holds]
+    lines += [line for summary in summaries(result) for line in _save_rows(summary)]
+    lines += [_row(scenario) for scenario in scenarios if scenario.holds]
     summary = " · ".join(f"{tally.family} {tally.sentence}" for tally in tallies(result.scenarios))
     return "\n".join([escaped(summary), "", *lines])
 
@@ -82,9 +87,44 @@ def _row(scenario: ScenarioResult) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _save_rows(summary: Summary) -> list[str]:
+    """One row for a save, and one for each way in which it fails."""
+    outcome = f"**{summary.word}**" if summary.failing else summary.word
+    rows = [
+        f"| {SYMBOLS[summary.tone]} | crash | {escaped(summary.title)} | {outcome} | {escaped(summary.tally)} |"
+    ]
+    for group in summary.groups:
+        what = f"{summary.window.name}: {group.title} {summary.share(group)}"
+        cells = (escaped(what), f"**{word_of(group.telling)}**", escaped(group.sentence))
+        rows.append(f"| {SYMBOLS[scenario_tone(group.telling)]} | crash | {' | '.join(cells)} |")
+    return rows
+
+
 def _failures(result: DrillResult) -> list[str]:
     blocks = [_finding(finding) for finding in shown_findings(result.findings, holds=result.exit_code == 0)]
-    return blocks + [_failure(group) for group in failure_groups(result.scenarios)]
+    blocks += [_failure(group) for group in failure_groups(ordinary(result.scenarios))]
+    return blocks + [_save(summary) for summary in summaries(result) if summary.groups or summary.noted]
+
+
+def _save(summary: Summary) -> str:
+    """What an interruption of one save does, one item a finding."""
+    lines = [f"### {escaped(summary.title)}: {summary.tally}", ""]
+    lines += [_group(group, summary.share(group)) for group in summary.groups]
+    lines += [
+        f"- noted: **{group.title}** {summary.share(group)}: {escaped(group.sentence)}"
+        for group in summary.noted
+    ]
+    return "\n".join(lines)
+
+
+def _group(group: Group, share: str) -> str:
+    names = f" ({group.components})" if group.components else ""
+    lines = [f"- **{group.title}**{names} {share}: {escaped(group.sentence)}"]
+    kind = finding_kind(group.finding) if group.finding else None
+    if kind and kind.fix:
+        lines += [f"  - usual cause: {escaped(kind.cause)}", f"  - fix: {escaped(kind.fix)}"]
+    lines += [f"  - replay: `{group.telling.replay}`"] if group.telling.replay else []
+    return "\n".join(lines)
 
 
 def _failure(group: FailureGroup) -> str:
@@ -120,6 +160,7 @@ def _foot(result: DrillResult) -> str:
         lines += [f"- watching: {escaped(watching_text(result.control))}"]
     if result.criterion is not None:
         lines.append(f"- criterion: {escaped(criterion_text(result.criterion))}")
+    lines += [f"- recording: {escaped(sentence)}" for sentence in not_recorded(result)]
     lines += [f"- not checked: {escaped(item)}" for item in result.not_checked]
     return "\n".join([*lines, "", "Repeat it:", "", _code(replay_command(result))]).lstrip("\n")
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
-import click
+from samestep.contract.redaction import redacted_text
 
+from .crash.groups import not_recorded, ordinary, summaries
+from .crash.lines import SaveLines
+from .paper import Paper
 from .view import (
-    BAD,
-    GOOD,
     UNKNOWN,
     component_names,
     control_text,
     criterion_text,
     expectation_text,
-    finding_kind,
     likeness,
     observation_text,
     outcome_word,
@@ -29,18 +28,20 @@ from .view import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from samestep.drill.result import Control, Criterion, DrillResult, FindingRecord, ScenarioResult
+    from samestep.drill.result import (
+        Control,
+        CrashRecord,
+        Criterion,
+        DrillResult,
+        FindingRecord,
+        ScenarioResult,
+    )
 
 DEFAULT_WIDTH = 100
 """Columns where the output is no terminal."""
 
 DEFAULT_REPORT = ".samestep/latest/report.html"
 """Where the page of the newest drill lies."""
-
-_FAMILY_WIDTH = 10
-_TITLE_WIDTH_MIN, _TITLE_WIDTH_MAX = 40, 60
-_OUTCOME_WIDTH = 12
-_COLOURS = {GOOD: "green", BAD: "red", UNKNOWN: "yellow"}
 
 
 class TerminalReport:
@@ -50,34 +51,58 @@ class TerminalReport:
         colour: paint with ANSI codes.
         width: columns to wrap at.
         titles: titles of the scenarios to come, so that their column fits from the first line on.
+        record: what is known of the saves that are taken apart.
+        live: show the first failing state of each kind as soon as it comes in.
     """
 
     def __init__(
-        self, *, colour: bool = False, width: int = DEFAULT_WIDTH, titles: Iterable[str] = ()
+        self,
+        *,
+        colour: bool = False,
+        width: int = DEFAULT_WIDTH,
+        titles: Iterable[str] = (),
+        record: CrashRecord | None = None,
+        live: bool = False,
     ) -> None:
-        self._colour = colour
-        self._width = max(width, 60)
-        longest = max((len(title) for title in titles), default=0)
-        self._title_width = min(max(longest + 2, _TITLE_WIDTH_MIN), _TITLE_WIDTH_MAX)
+        self._paper = Paper(colour=colour, width=width, longest=max(map(len, titles), default=0))
         self._explained: set[tuple[str, str, str]] = set()
+        self._saves = SaveLines(self._paper, record, live=live)
 
     def control(self, control: Control, criterion: Criterion | None = None) -> str:
         """Render the control, what watching it did, and a criterion that is not exact."""
-        lines = self._labelled("control", control_text(control), UNKNOWN if not control.bit_equal else None)
+        lines = self._paper.labelled(
+            "control", control_text(control), UNKNOWN if not control.bit_equal else None
+        )
         tone = None if control.watching_proven else UNKNOWN
-        lines += self._labelled("watching", watching_text(control), tone)
+        lines += self._paper.labelled("watching", watching_text(control), tone)
         if criterion is not None and criterion.kind != "exact":
-            lines += self._labelled("criterion", criterion_text(criterion), None)
+            lines += self._paper.labelled("criterion", criterion_text(criterion), None)
         return "\n".join(lines)
 
     def scenario(self, scenario: ScenarioResult) -> str:
-        """Render one scenario: its line, and every finding when it does not hold."""
-        lines = [self._scenario_line(scenario)]
+        """Render one scenario: its line, and every finding when it does not hold.
+
+        States of interrupted saves are counted, and summed up when the save is done: empty until then.
+        """
+        if scenario.crash is not None:
+            return "\n".join(self._saves.take(scenario))
+        lines = [*self._saves.finish(), self._scenario_line(scenario)]
         findings = shown_findings(scenario.findings, holds=scenario.holds)
         if not scenario.holds and not findings:
             lines.append(f"  expected {expectation_text(scenario)}; observed {observation_text(scenario)}")
         lines += [line for finding in findings for line in self._finding(finding)]
         return "\n".join(lines)
+
+    def saves(self) -> str:
+        """Render the save whose states came in last, if it has not been; empty otherwise."""
+        return "\n".join(self._saves.finish())
+
+    def recording(self, result: DrillResult) -> str:
+        """Render what weakens the recording that the family ``crash`` rests on; empty when nothing does."""
+        sentences = not_recorded(result)
+        return (
+            "\n".join(self._paper.labelled("recording", "; ".join(sentences), UNKNOWN)) if sentences else ""
+        )
 
     def findings(self, findings: Iterable[FindingRecord]) -> str:
         """Render findings that belong to no single scenario."""
@@ -95,73 +120,31 @@ class TerminalReport:
             parts.append(f"report {report}")
         text = " · ".join(parts)
         tone = verdict(result).tone
-        ending = self._paint(f"exit {result.exit_code}", tone, bold=True)
-        gap = max(3, self._width - len(text) - len(f"exit {result.exit_code}"))
+        ending = self._paper.paint(f"exit {result.exit_code}", tone, bold=True)
+        gap = max(3, self._paper.width - len(text) - len(f"exit {result.exit_code}"))
         return text + " " * gap + ending
 
     def _scenario_line(self, scenario: ScenarioResult) -> str:
-        word = outcome_word(scenario)
-        painted = self._paint(word, scenario_tone(scenario), bold=not scenario.holds)
-        padding = " " * max(2, _OUTCOME_WIDTH - len(word))
-        start = f"{scenario.family!s:<{_FAMILY_WIDTH}}{_column(scenario.title, self._title_width)}"
-        return f"{start}{painted}{padding}{scenario.observed.summary}".rstrip()
+        return self._paper.row(
+            str(scenario.family),
+            redacted_text(scenario.title),
+            outcome_word(scenario),
+            scenario.observed.summary,
+            tone=scenario_tone(scenario),
+            bold=not scenario.holds,
+        )
 
     def _finding(self, finding: FindingRecord) -> list[str]:
         names = component_names(finding)
-        slug = self._paint(finding.slug, UNKNOWN, bold=True)
-        head = f"  {slug}{' ' * max(2, 26 - len(finding.slug))}{names}".rstrip()
+        head = self._paper.head(finding.slug, names)
         key = (finding.slug, names, likeness(finding.evidence))
         if key in self._explained:
             return [f"{head}   as above".rstrip()]
-        first_of_its_kind = not any(slug == finding.slug for slug, _, _ in self._explained)
         self._explained.add(key)
-        lines = [head, *self._wrapped(finding.evidence)]
+        lines = [head, *self._paper.wrapped(finding.evidence)]
         for detail in finding.details:
-            lines += self._wrapped(detail)
-        return lines + (self._advice(finding) if first_of_its_kind else [])
-
-    def _advice(self, finding: FindingRecord) -> list[str]:
-        kind = finding_kind(finding)
-        lines = self._wrapped(f"usual cause: {kind.cause}") if kind.cause else []
-        pointer = f"samestep explain {finding.slug}"
-        if not kind.fix:
-            return lines
-        fix = self._wrapped(f"fix: {kind.fix}")
-        if len(fix[-1]) + 5 + len(pointer) <= self._width:
-            fix[-1] += " " * 5 + self._dim(pointer)
-        else:
-            fix.append(" " * 4 + self._dim(pointer))
-        return lines + fix
-
-    def _labelled(self, label: str, text: str, tone: str | None) -> list[str]:
-        wrapped = textwrap.wrap(text, self._width - _FAMILY_WIDTH, break_on_hyphens=False) or [""]
-        painted = [self._paint(line, tone) for line in wrapped]
-        return [
-            f"{label:<{_FAMILY_WIDTH}}{painted[0]}",
-            *(" " * _FAMILY_WIDTH + line for line in painted[1:]),
-        ]
-
-    def _wrapped(self, text: str) -> list[str]:
-        return textwrap.wrap(
-            text,
-            self._width,
-            initial_indent=" " * 4,
-            subsequent_indent=" " * 6,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-
-    def _paint(self, text: str, tone: str | None, *, bold: bool = False) -> str:
-        if not self._colour or tone is None:
-            return text
-        return click.style(text, fg=_COLOURS.get(tone), bold=bold or None)
-
-    def _dim(self, text: str) -> str:
-        return click.style(text, dim=True) if self._colour else text
-
-
-def _column(text: str, width: int) -> str:
-    return f"{text:<{width - 2}}  "
+            lines += self._paper.wrapped(detail)
+        return lines + self._paper.advice(finding)
 
 
 def render_terminal(
@@ -179,10 +162,12 @@ def render_terminal(
         width: columns to wrap at.
         report: path of the page named in the last line; empty: none is named.
     """
-    titles = [scenario.title for scenario in result.scenarios]
-    page = TerminalReport(colour=colour, width=width, titles=titles)
+    titles = [scenario.title for scenario in ordinary(result.scenarios)]
+    titles += [summary.title for summary in summaries(result)]
+    page = TerminalReport(colour=colour, width=width, titles=titles, record=result.crash)
     blocks = [page.control(result.control, result.criterion) + "\n"] if result.control else []
-    blocks += [page.scenario(scenario) for scenario in result.scenarios]
+    told = [*map(page.scenario, result.scenarios), page.saves(), page.recording(result)]
+    blocks += [text for text in told if text]
     if result.findings:
         blocks.append(page.findings(result.findings))
     if result.message:

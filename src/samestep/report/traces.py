@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from samestep.drill.judging.align import find_resume_step
-from samestep.drill.judging.compare import Beside, Measure, by_rank, relative_distance, same_plain
+from samestep.drill.judging.beside import Beside
+from samestep.drill.judging.compare import Measure, by_rank, relative_distance, same_plain
 from samestep.drill.result import Criterion
 
 from .view import count_of, shortened
@@ -15,7 +16,7 @@ from .view import count_of, shortened
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from samestep.drill.judging.compare import Aligned
+    from samestep.drill.judging.beside import Aligned
     from samestep.trace import MicroStep, Quantity, State, Trace
 
 COMPARE_SCHEMA = "samestep.compare/1"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from samestep.contract import FINDINGS, Family, FindingKind, Outcome, Severity, worst_outcome
+from samestep.contract.redaction import redacted
 from samestep.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ _PREDICATES = {
     Outcome.INCONCLUSIVE: "may change this run",
     Outcome.SAME: "would leave a defect behind",
 }
+
+_NOTED_AS = {"byte-flip-accepted": "byte flip", "disk state": "disk state"}
 
 _PLAIN_PASSES = {Outcome.SAME, Outcome.REFUSED}
 
@@ -173,8 +176,10 @@ def _tally(family: Family, members: list[ScenarioResult]) -> Tally:
         finding.slug
         for scenario in members
         for finding in scenario.findings
-        if finding.severity is Severity.NOTE
+        if finding.severity is Severity.NOTE and scenario.crash is None
     )
+    states = sum(scenario_tone(scenario) == NEUTRAL for scenario in members if scenario.crash is not None)
+    noted |= Counter({"disk state": states} if states else {})
     return Tally(
         family=family,
         total=len(members),
@@ -185,8 +190,8 @@ def _tally(family: Family, members: list[ScenarioResult]) -> Tally:
 
 
 def _noted(slug: str, count: int) -> str:
-    if slug == "byte-flip-accepted":
-        return f"{count_of(count, 'byte flip')} noted"
+    if slug in _NOTED_AS:
+        return f"{count_of(count, _NOTED_AS[slug])} noted"
     return f"{count} {slug} noted"
 
 
@@ -305,8 +310,9 @@ def shortened(text: str, width: int) -> str:
 
 
 def command_line(words: Iterable[str]) -> str:
-    """Quote a command for a shell and leave placeholders such as ``{out}`` readable."""
-    return " ".join(word if re.fullmatch(r"[\w@%+=:,./{}-]+", word) else _quoted(word) for word in words)
+    """Quote a command for a shell and leave placeholders such as ``{out}`` readable; secrets are hidden."""
+    shown = redacted(words)
+    return " ".join(word if re.fullmatch(r"[\w@%+=:,./{}-]+", word) else _quoted(word) for word in shown)
 
 
 def _quoted(word: str) -> str:

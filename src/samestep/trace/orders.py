@@ -54,6 +54,7 @@ class Orders:
         watch: False leaves only step counting and ``step_limit`` (the proof that watching does not change the run).
         sample_values: numbers sampled per quantity (see ``Quantity.sample``); 0: none.
         full_digest_every: digest whole contents at every n-th step, and samples only in between.
+        marks: tell a recorder of file operations of every completed step (see ``trace.marks``).
         list_modules: write the imported modules to ``<trace_folder>/modules-<pid>.json`` when the process ends.
     """
 
@@ -66,6 +67,7 @@ class Orders:
     watch: bool = True
     sample_values: int = 1024
     full_digest_every: int = 1
+    marks: bool = False
     list_modules: bool = False
 
     def write(self, path: Path) -> None:

@@ -204,7 +204,7 @@ class Header:
 
     Attributes:
         attempt: name of the drill's attempt.
-        argv: the process's command line.
+        argv: the process's command line, secrets in it hidden.
         versions: ``python``, ``torch`` and the frameworks that were imported.
         rank, world_size: of the process group, from the launcher's environment; 0 and 1 without one.
         digest: digest algorithm of all quantities.

@@ -189,3 +189,19 @@ def test_a_scripts_own_folder_is_not_taken_for_a_trainers(forge, tmp_path, folde
 
 def test_an_empty_or_missing_folder_has_no_units(tmp_path):
     assert find_units(tmp_path) == find_units(tmp_path / "missing") == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "train_args.yaml", "hparams.json", "tokenizer.json", "eval_results.json", "notes.txt"],
+)
+def test_a_configuration_or_a_log_written_with_a_checkpoint_is_no_part_of_it(forge, tmp_path, name):
+    forge.torch_file(tmp_path / "last.pt", forge.checkpoint(6))
+    (tmp_path / name).write_text("{}")
+    assert find_units(tmp_path) == [Unit("last.pt", "unknown", 6, ("last.pt",))]
+
+
+def test_a_configuration_inside_a_folder_of_its_step_stays_part_of_it(forge, tmp_path):
+    forge.torch_file(tmp_path / "step_6" / "model.pt", forge.checkpoint(6))
+    (tmp_path / "step_6" / "config.json").write_text("{}")
+    assert find_units(tmp_path)[0].files == ("step_6/config.json", "step_6/model.pt")

@@ -81,3 +81,15 @@ def test_a_replay_of_the_usual_settings_is_short():
         replay_command(options("python", "x.py", "{out}"), "cut/twice")
         == "samestep drill --replay cut/twice -- python x.py {out}"
     )
+
+
+def test_a_replay_command_hides_secrets_and_keeps_everything_else():
+    chosen = options(
+        "env", "HF_TOKEN=s3cr3t", "python", "x.py", "--out", "{out}", "--api-key", "s3cr3t",
+        resume_with=["--resume", "--hub_token", "s3cr3t"], also=[["--password=s3cr3t", "--lr", "1"]],
+    )  # fmt: skip
+    shown = replay_command(chosen, "cut/after-save")
+    assert "s3cr3t" not in shown
+    assert "env 'HF_TOKEN=***' python x.py --out {out} --api-key '***'" in shown
+    assert "--resume-with" in shown
+    assert "--lr 1" in shown

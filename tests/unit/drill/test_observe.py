@@ -1,7 +1,15 @@
 """What a control shows: saves, epochs, accumulation."""
 
 from samestep.checkpoints import Unit
-from samestep.drill.observe import epoch_ends, facts_of, loss_of, samples_of, save_bursts
+from samestep.drill.observe import (
+    Burst,
+    epoch_ends,
+    facts_of,
+    last_words_save,
+    loss_of,
+    samples_of,
+    save_bursts,
+)
 from samestep.trace import EndRecord, Header, MicroStep, State, StepRecord, Trace
 
 
@@ -108,3 +116,33 @@ def test_a_step_without_a_loss_has_none():
 
 def test_unknown_samples_are_shown_by_a_short_digest():
     assert samples_of(step(1, inputs="xxh3-128:0123456789abcdef")) == ["01234567"]
+
+
+def cut_off(ends, started=100.0):
+    """Return a trace without an end: the process left at once; its clock began at 1000 seconds since the epoch."""
+    made = trace([step(number) for number in range(1, len(ends) + 1)])
+    for record, end in zip(made.steps, ends, strict=True):
+        record.ended = end
+    made.header.started, made.header.started_unix, made.end = started, 1000.0, None
+    return made
+
+
+def test_a_save_behind_the_last_record_counts_for_the_steps_that_were_complete():
+    made = cut_off([101.0, 102.0, 103.0])
+    assert last_words_save([made], [Burst(1, ("a",))], written=1003.5) == 3
+
+
+def test_a_save_that_is_recorded_or_older_is_no_other_one():
+    made = cut_off([101.0, 102.0, 103.0])
+    assert last_words_save([made], [Burst(1, ("a",))], written=1002.9) is None
+    assert last_words_save([made], [Burst(3, ("a",))], written=1003.5) is None
+
+
+def test_a_process_that_ended_on_its_own_terms_has_told_of_all_its_saves():
+    made = cut_off([101.0])
+    assert last_words_save([made, trace([step(1)])], [], written=2000.0) is None
+    assert last_words_save([], [], written=2000.0) is None
+
+
+def test_the_rank_with_the_fewest_steps_says_how_many_were_complete():
+    assert last_words_save([cut_off([101.0, 102.0]), cut_off([101.0])], [], written=1003.0) == 1

@@ -198,3 +198,10 @@ def test_saves_at_epoch_ends_are_cut_twice_and_followed_to_the_end():
     assert (twice.disk.snapshot, twice.point) == ("boundary-6", ParkPoint("boundary", 12 - 6))
     assert (twice.expected.resume_step, twice.case.to_end, twice.verify_steps) == (12, True, 0)
     assert "cut/twice-at-epoch-ends" not in by_name(plan(facts(epoch_ends=[8, 12, 20])))
+
+
+def test_a_transfer_is_named_without_its_secrets():
+    found = plan(chosen=options(also=[["--hub_token", "s3cr3t", "--lr", "1"]]))
+    (transfer,) = [item for item in found if item.family is Family.TRANSFER]
+    assert "s3cr3t" not in transfer.name + transfer.title
+    assert transfer.extra_args == ["--hub_token", "s3cr3t", "--lr", "1"]

@@ -11,13 +11,13 @@ from samestep.drill.scenario import Arrangement
 
 
 def scenario(family=Family.DAMAGE, arrangement=Arrangement.SNAPSHOT):
-    return SimpleNamespace(family=family, arrangement=arrangement)
+    return SimpleNamespace(name="damage/part", family=family, arrangement=arrangement)
 
 
 def result(outcome, *slugs):
     findings = [SimpleNamespace(slug=slug) for slug in slugs]
     observed = Observation(outcome=outcome, summary="as told")
-    return SimpleNamespace(observed=observed, findings=findings, forked=False)
+    return SimpleNamespace(observed=observed, findings=findings, forked=False, crash=None)
 
 
 class Runs:
@@ -93,3 +93,18 @@ def test_a_drill_that_was_asked_for_fresh_processes_forks_none(monkeypatch):
     runs = Runs((Outcome.SAME,))
     forks.run(scenario(), runs)
     assert runs.log == ["fresh"]
+
+
+def test_a_sample_of_forks_of_a_known_kind_is_confirmed_too_and_always_the_same_one(forks):
+    names = [f"crash/save-18/kill/op-{number:03}" for number in range(400)]
+    forks.run(scenario(), Runs((Outcome.REFUSED,)))
+
+    def confirmed():
+        runs = {name: Runs((Outcome.REFUSED,)) for name in names}
+        for name, run in runs.items():
+            forks.run(SimpleNamespace(**{**vars(scenario()), "name": name}), run)
+        return [name for name, run in runs.items() if "fresh" in run.log]
+
+    first = confirmed()
+    assert 2 <= len(first) <= 20
+    assert confirmed() == first

@@ -87,3 +87,8 @@ def test_the_environment_puts_the_probe_first_and_keeps_everything_else(tmp_path
     assert made["HOME"] == "/home/me"
     assert base == {"PYTHONPATH": "/somewhere", "HOME": "/home/me"}
     assert [path.name for path in site_folder().glob("*.py")] == ["sitecustomize.py"]
+
+
+def test_the_header_of_a_trace_holds_no_secret_of_the_command(monkeypatch):
+    monkeypatch.setattr(surroundings.sys, "argv", ["train.py", "--hub_token", "s3cr3t", "--lr", "1"])
+    assert surroundings.header("a", "xxh3").argv == ["train.py", "--hub_token", "***", "--lr", "1"]

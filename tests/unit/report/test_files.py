@@ -11,6 +11,7 @@ from samestep.report import (
     encode_result,
     find_result,
     load_result,
+    render_terminal,
     write_atomically,
     write_reports,
 )
@@ -109,3 +110,36 @@ def test_an_unknown_run_lists_the_known_ones(tmp_path):
 def test_without_any_drill_there_is_a_hint(tmp_path):
     with pytest.raises(UsageError, match="no finished drill"):
         find_result(None, tmp_path)
+
+
+def with_secrets():
+    result = defect_result()
+    result.command = [
+        "env",
+        "WANDB_API_KEY=s3cr3t-1",
+        "python",
+        "train.py",
+        "--hub_token",
+        "s3cr3t-2",
+        "--out",
+        "{out}",
+    ]
+    result.resume_with = ["--password", "s3cr3t-3", "--resume", "{checkpoint}"]
+    for scenario in result.scenarios:
+        scenario.replay = "samestep drill --replay a -- python train.py --api-key=s3cr3t-4 --out {out}"
+        scenario.title += " restarted with --token s3cr3t-5"
+    return result
+
+
+def test_no_report_shows_a_secret_of_a_command(tmp_path):
+    paths = write_reports(with_secrets(), tmp_path)
+    for path in paths.values():
+        text = path.read_text()
+        assert "s3cr3t" not in text, path
+    assert "s3cr3t" not in render_terminal(with_secrets())
+
+
+def test_a_command_without_its_secrets_can_still_be_read(tmp_path):
+    write_reports(with_secrets(), tmp_path)
+    shown = load_result(tmp_path).command
+    assert " ".join(shown) == "env WANDB_API_KEY=*** python train.py --hub_token *** --out {out}"

@@ -1,5 +1,7 @@
 """Page, JUnit, markdown and annotations: complete, bounded, and safe with hostile text."""
 
+import base64
+import gzip
 import json
 import re
 from html.parser import HTMLParser
@@ -93,6 +95,26 @@ def test_charts_are_drawn_ahead_for_readers_without_scripts(pages):
     assert len(re.findall('<svg [^>]*class="marks"', pages["defect"])) == 4
 
 
+def unpacked(script):
+    """Return the embedded result, of a script element as `Page` collects it."""
+    kind, _, text = script
+    return json.loads(text if kind == "application/json" else gzip.decompress(base64.b64decode(text)))
+
+
+def test_a_drill_of_six_hundred_states_stays_under_the_limit_and_keeps_everything():
+    result = SAMPLES["interrupted"]()
+    states = [item for item in result.scenarios if item.crash]
+    result.scenarios = [
+        msgspec.structs.replace(states[n % len(states)], name=f"{states[n % len(states)].name}-{n}")
+        for n in range(600)
+    ]
+    page = render_html(result)
+    assert len(page.encode()) <= SIZE_LIMIT_BYTES
+    scripts = {script[1]: script for script in Page(page).scripts}
+    assert len(unpacked(scripts["drill-json"])["scenarios"]) == 600
+    assert page.count("<tr") < 700
+
+
 def test_a_large_drill_stays_under_the_limit():
     result = defect_result()
     series = result.control.series[0]
@@ -108,8 +130,8 @@ def test_a_large_drill_stays_under_the_limit():
     ]
     page = render_html(result)
     assert len(page.encode()) <= SIZE_LIMIT_BYTES
-    embedded = {name: text for _, name, text in Page(page).scripts}["drill-json"]
-    assert len(json.loads(embedded)["scenarios"]) == len(result.scenarios)
+    scripts = {script[1]: script for script in Page(page).scripts}
+    assert len(unpacked(scripts["drill-json"])["scenarios"]) == len(result.scenarios)
 
 
 def test_json_in_a_script_element_keeps_its_meaning():
@@ -225,3 +247,8 @@ def test_annotations_are_few_and_one_line_each():
     assert lines[0].startswith("::error title=samestep optimizer-reset::checkpoint-18/optimizer.pt missing")
     assert render_annotations(holding_result()) == ""
     assert render_annotations(noisy_result()).startswith("::warning")
+
+
+def test_a_setting_and_its_origin_stand_in_one_row():
+    values = {"settings": {"steps": {"value": 24, "origin": "flag --steps"}}}
+    assert flattened(values) == [("settings.steps", "24 (flag --steps)")]

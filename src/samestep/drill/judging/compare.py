@@ -1,20 +1,18 @@
-"""Comparing what traces recorded: contents, numbers, plain values, and two runs laid side by side. Pure."""
+"""Comparing what traces recorded: contents, numbers, plain values. Pure."""
 
 from __future__ import annotations
 
 import base64
 import math
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from samestep.drill.result import Criterion
-    from samestep.trace import MicroStep, Quantity, State, StepRecord, Trace
+    from samestep.trace import MicroStep, Quantity, State, Trace
 
 RATE_PRECISION = 1e-9
 """Relative difference below which two learning rates are one: closed and recursive formulas round differently."""
@@ -86,6 +84,15 @@ def same_rates(one: Sequence[float], other: Sequence[float]) -> bool:
     return all(number_distance(a, b) <= RATE_PRECISION for a, b in zip(one, other, strict=False))
 
 
+def same_setting(one: object, other: object) -> bool:
+    """Tell whether two hyper-parameters agree; numbers as far as rounding goes."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_setting, one, other))
+    if is_number(one) and is_number(other):
+        return number_distance(one, other) <= RATE_PRECISION  # type: ignore[arg-type]
+    return same_plain(one, other)
+
+
 def is_number(value: object) -> bool:
     """Tell whether ``value`` is an integer or a float, and no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool)
@@ -99,6 +106,14 @@ def schedule_counts(state: State) -> list[dict[str, int]]:
             for name, value in sorted(schedule.items())
             if isinstance(value, int) and not isinstance(value, bool)
         }
+        for schedule in state.schedules
+    ]
+
+
+def schedule_values(state: State) -> list[dict[str, float]]:
+    """Return the numbers of every schedule that are no whole ones (the best metric of a plateau)."""
+    return [
+        {name: value for name, value in sorted(schedule.items()) if isinstance(value, float)}
         for schedule in state.schedules
     ]
 
@@ -202,113 +217,8 @@ def epoch_ends(trace: Trace) -> list[int]:
     return ends
 
 
-@dataclass(frozen=True)
-class Aligned:
-    """A step of the resumed run and the control step it should repeat.
-
-    Attributes:
-        number: control step, from 1.
-        offset: micro-steps of the control's window that lie before the resumed one's (inside a window: above 0).
-    """
-
-    number: int
-    control: StepRecord
-    resumed: StepRecord
-    offset: int = 0
-
-    @property
-    def control_micros(self) -> list[MicroStep]:
-        """The control's micro-steps from the point on where the resumed window begins."""
-        return self.control.micro_steps[self.offset :]
-
-    @property
-    def control_rng(self) -> dict[str, str]:
-        """Generators of the control where the resumed window begins."""
-        if self.offset and self.control_micros:
-            return self.control_micros[0].rng
-        return self.control.before.rng
-
-
-@dataclass(frozen=True)
-class Beside:
-    """A resumed run laid beside the control, from one control step on.
-
-    Attributes:
-        basis: steps of the control that are complete where the resumed run is taken to go on.
-        starts: positions in the control's micro-step stream where epochs begin.
-        noise: paths of plain values, and of generators, that differ between the controls.
-    """
-
-    control: Trace
-    resumed: Trace
-    basis: int
-    measure: Measure
-    starts: Sequence[int] = (0,)
-    noise: frozenset[str] = field(default_factory=frozenset)
-
-    @cached_property
-    def steps(self) -> list[Aligned]:
-        """The steps that can be compared."""
-        pairs = zip(self.control.steps[self.basis :], self.resumed.steps, strict=False)
-        return [
-            Aligned(self.basis + place + 1, control, resumed, 0 if place else _offset(control, resumed))
-            for place, (control, resumed) in enumerate(pairs)
-        ]
-
-    @cached_property
-    def position(self) -> int:
-        """Position in the control's micro-step stream where the resumed run should begin."""
-        whole = sum(len(step.micro_steps) for step in self.control.steps[: self.basis])
-        return whole + (self.steps[0].offset if self.steps else 0)
-
-    def first_seen(self, present: Callable[[State], bool]) -> Aligned | None:
-        """Return the first step before which the resumed run shows some state.
-
-        A probe may need a step or two to find an object. When the resumed run never shows it, that says
-        something only if the control had shown it as early in its own life: then the first step is returned,
-        and None otherwise.
-        """
-        for aligned in self.steps:
-            if present(aligned.resumed.before):
-                return aligned
-        early = any(present(step.before) for step in self.control.steps[: len(self.steps)])
-        return self.steps[0] if self.steps and early else None
-
-    @cached_property
-    def weights_differ_from(self) -> int | None:
-        """First control step whose weights, before or after it, the resumed run did not have."""
-        for aligned in self.steps:
-            seen = [*weights_after(self.control, aligned.number - 1)]
-            before = aligned.resumed.before.weights
-            if before and seen and not any(self.measure.same("weights", before, one) for one in seen):
-                return aligned.number
-            if not self.same_result(aligned):
-                return aligned.number
-        return None
-
-    def same_result(self, aligned: Aligned) -> bool:
-        """Tell whether a step left the control's weights behind."""
-        after = aligned.resumed.weights_after
-        control = aligned.control.weights_after
-        return after is None or control is None or self.measure.same("weights", after, control)
-
-    def same_losses(self, aligned: Aligned) -> bool:
-        """Tell whether the losses of a step agree, micro-step by micro-step."""
-        pairs = zip(aligned.resumed.micro_steps, aligned.control_micros, strict=False)
-        return all(self.measure.same_number("loss", one.loss, other.loss) for one, other in pairs)
-
-
 def same_batch(one: MicroStep, other: MicroStep) -> bool:
     """Tell whether two micro-steps used the same data: equal content, or else equal sample numbers."""
     if one.inputs and one.inputs == other.inputs:
         return True
     return bool(one.samples) and same_plain(one.samples, other.samples)
-
-
-def _offset(control: StepRecord, resumed: StepRecord) -> int:
-    """Return where the resumed window begins in the control's, when it is a proper suffix of it."""
-    missing = len(control.micro_steps) - len(resumed.micro_steps)
-    if missing <= 0 or not resumed.micro_steps:
-        return 0
-    rest = control.micro_steps[missing:]
-    return missing if all(map(same_batch, resumed.micro_steps, rest)) else 0

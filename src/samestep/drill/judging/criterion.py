@@ -15,6 +15,7 @@ from samestep.drill.judging.compare import (
     same_batch,
     same_plain,
     schedule_counts,
+    schedule_values,
 )
 from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.result import Criterion
@@ -194,10 +195,13 @@ def _add_state(spread: _Spread, one: State, other: State) -> None:
     spread.contents("gradients", one.gradients, other.gradients)
     for name in one.optimizer.keys() | other.optimizer.keys():
         spread.contents(name, one.optimizer.get(name), other.optimizer.get(name))
+    spread.plain("averages", len(one.averages), len(other.averages))
     for place, (left, right) in enumerate(zip(one.averages, other.averages, strict=False)):
         spread.contents(f"average/{place}", left.content, right.content)
+        spread.plain(f"updates/{place}", left.updates, right.updates)
     spread.plain("groups", one.groups, other.groups)
     spread.plain("schedules", schedule_counts(one), schedule_counts(other))
+    spread.plain("schedule-values", schedule_values(one), schedule_values(other))
     spread.plain("scalers", one.scalers, other.scalers)
     _add_named(spread, "rng", one.rng, other.rng)
 

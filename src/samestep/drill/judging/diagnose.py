@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from samestep.contract import FINDINGS, Component
+from samestep.contract import FINDINGS, Component, Severity
 from samestep.drill.judging.diagnosis import contents, data, optimizer, progress, results, rng, schedule
 
 if TYPE_CHECKING:
     from samestep.drill.judging.align import Alignment
-    from samestep.drill.judging.compare import Beside
+    from samestep.drill.judging.beside import Beside
     from samestep.drill.result import FindingRecord
 
 DRAWN = frozenset({"data-order-changed", "worker-rng-not-restored"})
 """Defects of the data that a generator can cause."""
 
 
+STEERED = frozenset({"optimizer-reset", "optimizer-partly-reset", "schedule-restarted", "schedule-shifted"})
+"""Defects that other hyper-parameters than the rate follow from."""
+
+
 def diagnose(pair: Beside, alignment: Alignment) -> list[FindingRecord]:
     """Return what was lost, causes only: a wrong batch explains the wrong loss, lost moments the later weights.
 
-    State before the first step is compared component by component, then the steps one by one. A loss or
-    weights that differ with all recorded state equal are a finding of their own.
+    State is compared component by component before the first step, and before every later one as long as the steps in
+    between were repeated equally; data, rates and results step by step. A loss or weights that differ with all
+    recorded state equal are a finding of their own.
     """
     settings = optimizer.settings(pair)
-    used = [*results.lost_gradients(pair), *([] if _explains_data(settings) else data.data(pair))]
+    used = [*results.lost_gradients(pair), *([] if _explains_data(settings) else _data(pair))]
     data_from = min((record.step or 0 for record in (*used, *settings)), default=None)
     lost = [
         *contents.weights(pair, alignment),
@@ -33,10 +38,21 @@ def diagnose(pair: Beside, alignment: Alignment) -> list[FindingRecord]:
         *optimizer.optimizer(pair),
         *schedule.schedule(pair, data_from),
     ]
+    if not any(record.slug in STEERED for record in lost):
+        lost += optimizer.cycled(pair)
     counted = [] if alignment.step is None or alignment.fresh_weights_only else progress.progress(pair)
     found = [*lost, *settings, *used, *counted, *progress.callbacks(pair)]
     found += _random(pair, found, data_from)
+    if not any(record.severity is Severity.DEFECT for record in found):
+        found += progress.tracking(pair)
     return sorted(_merged(found), key=lambda record: FINDINGS[record.slug].rank)
+
+
+def _data(pair: Beside) -> list[FindingRecord]:
+    """Return what is wrong with the data; a window of another length explains what its successors use."""
+    used, regrouped = data.data(pair), optimizer.regrouped(pair)
+    before = [record for record in regrouped if all((record.step or 0) < (seen.step or 0) for seen in used)]
+    return before or used
 
 
 def _explains_data(settings: list[FindingRecord]) -> bool:

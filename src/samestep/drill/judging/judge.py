@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from samestep.contract import FINDINGS, Component, Outcome, Severity, worst_outcome
 from samestep.drill.judging.align import find_resume_step
-from samestep.drill.judging.compare import Beside, Measure, by_rank, epoch_starts
+from samestep.drill.judging.beside import Beside
+from samestep.drill.judging.compare import Measure, by_rank, epoch_starts
 from samestep.drill.judging.diagnose import diagnose
 from samestep.drill.judging.diagnosis.progress import length, noisy_paths
 from samestep.drill.judging.diagnosis.records import finding, listed
-from samestep.drill.judging.diagnosis.results import first_other_result
+from samestep.drill.judging.diagnosis.results import first_other_result, unseen
 from samestep.drill.judging.judgement import Judgement
 from samestep.drill.judging.selection import selection
 from samestep.drill.judging.stops import complaints, judge_stop, names_damage
@@ -242,6 +243,10 @@ def _verdict(views: list[View], findings: list[FindingRecord], scene: _Scene) ->
     if observation.outcome is Outcome.SAME and (due := _due(views, case)) > observation.steps_verified:
         observation.outcome = Outcome.INCONCLUSIVE
         observation.summary = f"only {observation.steps_verified} of {due} steps could be compared"
+    hidden = next((what for view in views if view.pair and (what := unseen(view.pair))), "")
+    if observation.outcome is Outcome.SAME and hidden:
+        observation.outcome = Outcome.INCONCLUSIVE
+        observation.summary = f"the probe saw no {hidden} of the restarted run"
     observation.rank = first.rank if observation.outcome not in (Outcome.SAME, Outcome.INCONCLUSIVE) else None
     observation.summary = observation.summary or summary_of(observation, findings, ending, case)
     return Judgement(observation, sorted(findings, key=lambda record: FINDINGS[record.slug].rank))

@@ -13,7 +13,7 @@ from samestep.drill.judging.diagnosis.rng import explains as rng_explains
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from samestep.drill.judging.compare import Beside
+    from samestep.drill.judging.beside import Beside
     from samestep.drill.result import FindingRecord
     from samestep.trace import MicroStep
 
@@ -65,11 +65,16 @@ class Streams:
             else f"batch {micro.inputs.rpartition(':')[2][:8]}"
         )
 
-    def found_at(self, run: Sequence[MicroStep]) -> list[int]:
-        """Return the positions in the control's stream where ``run`` begins, of those that follow it furthest."""
+    def found_at(self, run: Sequence[MicroStep], starts: Sequence[int] = ()) -> list[int]:
+        """Return the positions in the control's stream where ``run`` begins, of those that follow it furthest.
+
+        One batch alone may be met by chance in a small data set: it counts where ``run`` holds no more, or where one of
+        the epochs, which begin at ``starts``, ends with it.
+        """
         lengths = {}
         for position in range(len(self.control)):
-            if length := self._follows(run, position):
+            length = self._follows(run, position)
+            if length > 1 or (length and (len(run) == 1 or position + 1 in {*starts, len(self.control)})):
                 lengths[position] = length
         furthest = max(lengths.values(), default=0)
         return [position for position, length in lengths.items() if length == furthest]
@@ -117,7 +122,7 @@ def _divergence(pair: Beside, streams: Streams) -> _Divergence | None:
 
 def _found(pair: Beside, streams: Streams, place: int, due: int) -> int | None:
     """Return the position where the data go on: an epoch's beginning if one matches, or else the nearest."""
-    positions = streams.found_at(streams.resumed[place:])
+    positions = streams.found_at(streams.resumed[place:], pair.starts)
     own = _start(pair.starts, due)
 
     def likeliness(position: int) -> tuple[bool, bool, bool, int]:

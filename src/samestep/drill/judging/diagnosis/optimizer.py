@@ -1,4 +1,4 @@
-"""Optimizer state before the first step, and the hyper-parameters that are no schedule."""
+"""Optimizer state, and the hyper-parameters that are no learning rate."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from samestep.contract import Component
-from samestep.drill.judging.compare import numbers, relative_distance, same_plain, state_after
-from samestep.drill.judging.diagnosis.records import finding, listed
+from samestep.drill.judging.compare import numbers, relative_distance, same_plain, same_setting, state_after
+from samestep.drill.judging.diagnosis.records import PARTED, finding, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from samestep.drill.judging.compare import Aligned, Beside
+    from samestep.drill.judging.beside import Aligned, Beside, Moment
     from samestep.drill.result import FindingRecord
     from samestep.trace import MicroStep, Quantity, State, StepRecord
 
 SCHEDULED = frozenset({"lr", "initial_lr"})
 """Hyper-parameters that belong to the schedule."""
+
+CYCLED = frozenset({"momentum", "betas"})
+"""Hyper-parameters that schedules such as one-cycle move beside the learning rate."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +39,23 @@ class _Loss:
 
 
 def optimizer(pair: Beside) -> list[FindingRecord]:
-    """Tell whether optimizer state was restored: all, part, or none of it."""
+    """Tell whether optimizer state was restored (all, part, or none of it), and goes on as the control's."""
     seen = pair.first_seen(lambda state: bool(state.groups or state.optimizer))
     if seen is None:
         return []
-    losses = [*_losses(pair, seen), *_unexpected(pair, seen)]
+    moment, losses = seen.moment, [*_losses(pair, seen.moment), *_unexpected(pair, seen.moment)]
+    parted = None if losses else pair.later(moment, lambda later: list(_losses(pair, later)))
+    if parted:
+        moment, losses = parted
     if not losses:
         return []
-    slug = "optimizer-reset" if _all_reset(seen.control.before, losses) else "optimizer-partly-reset"
-    details = [f"{loss.name} {loss.how}" for loss in losses[1:]]
+    slug = "optimizer-reset" if _all_reset(moment.control, losses) else "optimizer-partly-reset"
+    details = [*(f"{loss.name} {loss.how}" for loss in losses[1:]), *([PARTED] if parted else [])]
     return [
         finding(
             slug,
             f"{losses[0].name} {losses[0].how}",
-            step=seen.number,
+            step=moment.step,
             quantity=losses[0].name,
             details=details,
         )
@@ -74,22 +80,24 @@ def _reset(index: str, control: State, losses: list[_Loss]) -> bool:
     return all(lost.get(name, False) for name in names)
 
 
-def _losses(pair: Beside, seen: Aligned) -> Iterator[_Loss]:
-    resumed = seen.resumed.before.optimizer
-    for name, content in seen.control.before.optimizer.items():
+def _losses(pair: Beside, moment: Moment) -> Iterator[_Loss]:
+    resumed = moment.resumed.optimizer
+    for name, content in moment.control.optimizer.items():
         if pair.measure.ignores(name) or pair.measure.same(name, resumed.get(name), content):
             continue
-        yield _loss(pair, seen, name, resumed.get(name), content)
+        if name not in resumed and moment.at_end:
+            continue  # an optimizer may be gone when the process ends
+        yield _loss(pair, moment, name, resumed.get(name), content)
 
 
-def _loss(pair: Beside, seen: Aligned, name: str, resumed: Quantity | None, control: Quantity) -> _Loss:
-    when = f"before step {seen.number}"
+def _loss(pair: Beside, moment: Moment, name: str, resumed: Quantity | None, control: Quantity) -> _Loss:
+    when = moment.when
     if resumed is None or (not resumed.tensors and control.tensors):
         return _Loss(name, fresh=True, how=f"is absent {when} (control: {control.tensors} tensors)")
     if resumed.tensors < control.tensors:
         return _Loss(name, fresh=False, how=f"has {resumed.tensors} of {control.tensors} tensors {when}")
     values, expected = numbers(resumed), numbers(control)
-    if name.endswith("/step") and values.size and values.max() <= seen.number - pair.basis - 1:
+    if name.endswith("/step") and values.size and values.max() <= moment.complete - pair.basis:
         return _Loss(name, fresh=True, how=f"is {values.max():g} {when}, control {expected.max(initial=0):g}")
     if values.size and not values.any():
         return _Loss(name, fresh=True, how=f"is all zero {when}")
@@ -119,12 +127,12 @@ def _same_set(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
     return np.array_equal(np.sort(one), np.sort(other))
 
 
-def _unexpected(pair: Beside, seen: Aligned) -> Iterator[_Loss]:
+def _unexpected(pair: Beside, moment: Moment) -> Iterator[_Loss]:
     """Yield state that a fresh start must not have."""
-    if pair.basis or seen.number != 1:
+    if pair.basis or moment.complete:
         return
-    for name, content in seen.resumed.before.optimizer.items():
-        if name not in seen.control.before.optimizer and numbers(content).any():
+    for name, content in moment.resumed.optimizer.items():
+        if name not in moment.control.optimizer and numbers(content).any():
             yield _Loss(name, fresh=False, how="is there before step 1, where a fresh start has none")
 
 
@@ -147,6 +155,24 @@ def _hyper_parameters(pair: Beside) -> list[FindingRecord]:
             return [
                 finding("config-drift", shown[0], step=aligned.number, quantity=wrong[0], details=shown[1:])
             ]
+    return []
+
+
+def cycled(pair: Beside) -> list[FindingRecord]:
+    """Tell whether hyper-parameters that change in the control (a cycled momentum, a count kept in a group) agree."""
+    constant = _constants(pair)
+    for aligned in pair.steps[: len(pair.moments)]:
+        used, due = _settings(aligned.resumed), _settings(aligned.control)
+        wrong = [
+            name
+            for name, value in due.items()
+            if name in used and name not in constant and not same_setting(used[name], value)
+        ]
+        if wrong and not pair.measure.ignores("groups"):
+            text = f"{wrong[0]} {used[wrong[0]]} at step {aligned.number}, control {due[wrong[0]]}"
+            by_schedule = wrong[0].rpartition("/")[2] in CYCLED
+            slug = "schedule-shifted" if by_schedule else "optimizer-partly-reset"
+            return [finding(slug, text, step=aligned.number, quantity=wrong[0])]
     return []
 
 
@@ -177,18 +203,32 @@ def _settings(step: StepRecord) -> dict[str, Any]:
 def _micro_steps(pair: Beside) -> list[FindingRecord]:
     """Find another number of micro-steps in every compared step (one short window is another matter)."""
     whole = [aligned for aligned in pair.steps[:-1] or pair.steps if not aligned.offset]
-    other = [a for a in whole if len(a.resumed.micro_steps) != len(a.control.micro_steps)]
+    other = [a for a in whole if _regrouped(a)]
     if not whole or len(other) < len(whole) or len({len(a.resumed.micro_steps) for a in other}) > 1:
         return []
-    if len(pair.steps) > 1 and len(pair.steps[1].resumed.micro_steps) == len(
-        pair.steps[1].control.micro_steps
-    ):
+    if len(pair.steps) > 1 and not _regrouped(pair.steps[1]):
         return []
-    first = other[0]
-    gathered, due = len(first.resumed.micro_steps), len(first.control.micro_steps)
-    text = f"step {first.number} gathered {gathered} micro-steps, control {due}"
     components = (Component.CONFIG, Component.DATA_POSITION)
-    return [finding("config-drift", text, step=first.number, quantity="micro-steps", components=components)]
+    return [_other_micro_steps(other[0], components)]
+
+
+def regrouped(pair: Beside) -> list[FindingRecord]:
+    """Tell whether a window behind equally repeated ones gathers another number of micro-steps."""
+    if pair.measure.ignores("micro-steps"):
+        return []
+    reached = pair.steps[1 : len(pair.moments)]
+    other = next((aligned for aligned in reached if _regrouped(aligned)), None)
+    return [_other_micro_steps(other, (Component.CONFIG, Component.ACCUMULATION))] if other else []
+
+
+def _regrouped(aligned: Aligned) -> bool:
+    return len(aligned.resumed.micro_steps) != len(aligned.control_micros)
+
+
+def _other_micro_steps(aligned: Aligned, components: tuple[Component, ...]) -> FindingRecord:
+    gathered, due = len(aligned.resumed.micro_steps), len(aligned.control.micro_steps)
+    text = f"step {aligned.number} gathered {gathered} micro-steps, control {due}"
+    return finding("config-drift", text, step=aligned.number, quantity="micro-steps", components=components)
 
 
 def _batch_size(pair: Beside) -> list[FindingRecord]:

@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from samestep.drill.judging.align import Counter
-    from samestep.drill.judging.compare import Beside
+    from samestep.drill.judging.beside import Aligned, Beside
     from samestep.drill.result import FindingRecord
     from samestep.trace import Trace
 
-CALLBACK_PATH = re.compile(
-    r"patience|best|callbacks?\[[^\]]*\]\.\w+$|early_?stop|(no|not|since|without)_improve|wait_count|(?:^|[._])(bad|stale|worse|wait)(_[a-z]+)?$",
-    re.IGNORECASE,
+_TRACKING = (
+    r"patience|best|early_?stop|(no|not|since|without)_improve|wait_count"
+    r"|(?:^|[._])(bad|stale|worse|wait)(_[a-z]+)?$"
 )
-"""Paths of plain values that belong to callbacks and best-metric tracking."""
+TRACKING_PATH = re.compile(_TRACKING, re.IGNORECASE)
+"""Paths of plain values that track a metric: its best value, and how long it has not improved."""
+
+CALLBACK_PATH = re.compile(rf"{_TRACKING}|callbacks?\[[^\]]*\]\.\w+$", re.IGNORECASE)
+"""Paths of plain values that belong to callbacks and to the tracking of a metric."""
 
 CONSUMED_PATH = re.compile(
     r"(samples|tokens|examples|images)_(seen|consumed)$|"
@@ -44,8 +48,8 @@ def progress(pair: Beside) -> list[FindingRecord]:
     for tier in (0, 1):
         named = [counter for counter in judged if counter.tier == tier]
         if named:
-            wrong = [counter for counter in named if _always_wrong(pair, counter)]
-            return [_wrong_counter(pair, wrong[0])] if len(wrong) == len(named) else _consumed(pair)
+            wrong = [(c, aligned) for c in named if (aligned := _wrong_from(pair, c))]
+            return [_wrong_counter(*wrong[0])] if len(wrong) == len(named) else _consumed(pair)
     return _consumed(pair)
 
 
@@ -53,61 +57,96 @@ def _values(pair: Beside, place: int) -> dict[str, Any]:
     return pair.steps[place].resumed.values if place < len(pair.steps) else {}
 
 
-def _always_wrong(pair: Beside, counter: Counter) -> bool:
-    seen = [
-        (a.number - 1, a.resumed.values[counter.path]) for a in pair.steps if counter.path in a.resumed.values
-    ]
-    return bool(seen) and all(step not in counter.steps(value) for step, value in seen)
+def _wrong_from(pair: Beside, counter: Counter) -> Aligned | None:
+    """Return the step from which a counter disagrees with the state up to the last one; None when it ends right."""
+    seen = [a for a in pair.steps if counter.path in a.resumed.values]
+    wrong = [a.number - 1 not in counter.steps(a.resumed.values[counter.path]) for a in seen]
+    return _from_there_on(seen, wrong)
 
 
-def _wrong_counter(pair: Beside, counter: Counter) -> FindingRecord:
-    first = pair.steps[0]
-    text = f"{_beside(pair, counter.path)}; the state is that of step {pair.basis}"
-    return finding("progress-wrong", text, step=first.number, quantity=counter.path)
+def _from_there_on(seen: list[Aligned], differs: list[bool]) -> Aligned | None:
+    """Return the first step of the last unbroken row of differences; None when the last step shows none."""
+    agreeing = [place for place, other in enumerate(differs) if not other]
+    first = agreeing[-1] + 1 if agreeing else 0
+    return seen[first] if first < len(seen) else None
+
+
+def _wrong_counter(counter: Counter, aligned: Aligned) -> FindingRecord:
+    text = f"{_beside(aligned, counter.path)}; the state is that of step {aligned.number - 1}"
+    return finding("progress-wrong", text, step=aligned.number, quantity=counter.path)
 
 
 def _consumed(pair: Beside) -> list[FindingRecord]:
-    for path in _persistently_other(pair, CONSUMED_PATH):
-        return [finding("progress-wrong", _beside(pair, path), step=pair.steps[0].number, quantity=path)]
+    for path, aligned in _lastingly_other(pair, CONSUMED_PATH):
+        return [
+            finding("progress-wrong", _beside(aligned, path), step=aligned.number, quantity=path),
+        ]
     return []
 
 
-def _beside(pair: Beside, path: str) -> str:
-    first = pair.steps[0]
-    value, due = first.resumed.values[path], first.control.values.get(path)
-    return f"{path} is {value} before step {first.number}, control {due}"
+def _beside(aligned: Aligned, path: str) -> str:
+    value, due = aligned.resumed.values[path], aligned.control.values.get(path)
+    return f"{path} is {value} before step {aligned.number}, control {due}"
 
 
 def callbacks(pair: Beside) -> list[FindingRecord]:
-    """Tell whether values of callbacks and best-metric tracking began anew.
+    """Tell whether values of callbacks and best-metric tracking began anew, or part from the control's later.
 
-    Such a value changes in the control, and in the resumed run it starts from the control's first one and stays wrong.
+    Such a value changes in the control. In the resumed run it starts from the control's first one and stays wrong, or
+    it was right and goes another way while everything else agrees.
     """
-    begun = pair.control.steps[0].values
     lost = [
-        path
-        for path in _persistently_other(pair, CALLBACK_PATH)
-        if path in begun and same_plain(pair.steps[0].resumed.values[path], begun[path])
+        (path, aligned)
+        for path, aligned in _lastingly_other(pair, CALLBACK_PATH)
+        if _began_anew(pair, path) or pair.steps[0] is not aligned
     ]
+    return _lost_values(lost)
+
+
+def tracking(pair: Beside) -> list[FindingRecord]:
+    """Tell whether what tracks a metric has the control's value.
+
+    Only where nothing else differs: a metric follows from data and generators. Other values of callbacks may rightly
+    count from the start of the process.
+    """
+    return _lost_values(list(_lastingly_other(pair, TRACKING_PATH)))
+
+
+def _lost_values(lost: list[tuple[str, Aligned]]) -> list[FindingRecord]:
     if not lost:
         return []
-    shown = [_beside(pair, path) for path in lost]
-    step = pair.steps[0].number
-    return [finding("callbacks-reset", shown[0], step=step, quantity=lost[0], details=shown[1:])]
+    shown = [_beside(aligned, path) for path, aligned in lost]
+    path, first = lost[0]
+    return [finding("callbacks-reset", shown[0], step=first.number, quantity=path, details=shown[1:])]
 
 
-def _persistently_other(pair: Beside, pattern: re.Pattern[str]) -> Iterator[str]:
-    """Yield the paths like ``pattern`` whose value differs from the control's before every compared step."""
+def _began_anew(pair: Beside, path: str) -> bool:
+    begun = pair.control.steps[0].values
+    return path in begun and same_plain(pair.steps[0].resumed.values.get(path), begun[path])
+
+
+def _lastingly_other(pair: Beside, pattern: re.Pattern[str]) -> Iterator[tuple[str, Aligned]]:
+    """Yield the paths like ``pattern`` whose value differs from the control's, and the step from which it does.
+
+    It differs before every compared step, or it agreed before and parts for good while the steps are still repeated
+    equally.
+    """
     if len(pair.steps) < ENOUGH_STEPS:
         return
+    reached = pair.steps[: len(pair.moments)]
     for path in sorted(pair.steps[0].control.values):
         if path in pair.noise or not pattern.search(path):
             continue
-        if all(_differs(aligned.resumed.values, aligned.control.values, path) for aligned in pair.steps):
-            yield path
+        if all(_differs(aligned, path) for aligned in pair.steps):
+            yield path, pair.steps[0]
+        elif not _differs(reached[0], path):
+            since = _from_there_on(reached, [_differs(aligned, path) for aligned in reached])
+            if since is not None and path in since.resumed.values:
+                yield path, since
 
 
-def _differs(resumed: dict[str, Any], control: dict[str, Any], path: str) -> bool:
+def _differs(aligned: Aligned, path: str) -> bool:
+    resumed, control = aligned.resumed.values, aligned.control.values
     return path in resumed and path in control and not same_plain(resumed[path], control[path])
 
 

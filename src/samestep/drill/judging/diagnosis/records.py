@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from samestep.contract import Component, Severity
 
 
+PARTED = (
+    "it agreed before and parts while everything else agrees: the restarted run updates it in another way"
+)
+"""What is said of state that was restored and then goes another way."""
+
+
 def finding(
     slug: str,
     evidence: str,

@@ -9,10 +9,11 @@ from samestep.drill.judging.compare import relative_distance
 from samestep.drill.judging.diagnosis.records import finding
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from samestep.drill.judging.compare import Aligned, Beside
+    from samestep.drill.judging.beside import Aligned, Beside
     from samestep.drill.result import FindingRecord
+    from samestep.trace import MicroStep
 
 WITHOUT_EFFECT = frozenset({"ema-lost", "callbacks-reset", "run-length-changed"})
 """Defects that change no loss and no weights, and so explain none that differ."""
@@ -29,8 +30,25 @@ def explained_from(found: Sequence[FindingRecord]) -> int | None:
 
 
 def first_other_result(pair: Beside) -> Aligned | None:
-    """Return the first step with another loss or other weights behind it."""
-    return next((a for a in pair.steps if not (pair.same_losses(a) and pair.same_result(a))), None)
+    """Return the first step with another loss, or other weights before or behind it."""
+    return next((a for a in pair.steps if not _same_step(pair, a)), None)
+
+
+def _same_step(pair: Beside, aligned: Aligned) -> bool:
+    return pair.same_start(aligned) and pair.same_losses(aligned) and pair.same_result(aligned)
+
+
+def unseen(pair: Beside) -> str:
+    """Name what the control shows at its steps and the resumed run at none: it was not compared."""
+    control = [micro for aligned in pair.steps for micro in aligned.control_micros]
+    resumed = [micro for aligned in pair.steps for micro in aligned.resumed.micro_steps]
+    kinds: dict[str, Callable[[MicroStep], bool]] = {
+        "data": lambda micro: bool(micro.inputs or micro.samples),
+        "losses": lambda micro: micro.loss is not None,
+    }
+    return " and ".join(
+        name for name, shows in kinds.items() if any(map(shows, control)) and not any(map(shows, resumed))
+    )
 
 
 def lost_gradients(pair: Beside) -> list[FindingRecord]:
@@ -54,7 +72,11 @@ def unexplained(pair: Beside, other: Aligned) -> FindingRecord:
     if not pair.measure.same("caches", first.resumed.before.caches, first.control.before.caches):
         text = f"buffers registered with persistent=False are not the control's before step {first.number}"
         return finding("buffers-lost", text, step=first.number, quantity="caches")
-    shown = _loss_gap(pair, other) or _weights_gap(other)
+    shown = (
+        _loss_gap(pair, other)
+        or ("" if pair.same_result(other) else _weights_gap(other))
+        or "the weights before it differ, though those after the last step did not"
+    )
     return finding("step-differs", f"step {other.number}: {shown}", step=other.number, quantity="weights")
 
 

@@ -12,7 +12,7 @@ from samestep.drill.judging.diagnosis.records import finding, listed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from samestep.drill.judging.compare import Aligned, Beside
+    from samestep.drill.judging.beside import Aligned, Beside
     from samestep.drill.result import FindingRecord
     from samestep.trace import Trace
 
@@ -52,7 +52,7 @@ def strays(pair: Beside, data_from: int | None) -> list[Stray]:
 
 def explains(pair: Beside, aligned: Aligned) -> bool:
     """Tell whether a generator, global or own, that the control draws from at its steps differs before this one."""
-    own = any(stray.drawn for stray in own_generators(pair))
+    own = any(stray.drawn and stray.step <= aligned.number for stray in own_generators(pair))
     return own or any(drawn_inside(pair, name) for name in _differing(pair, aligned))
 
 
@@ -87,20 +87,23 @@ def rng(found: list[Stray], *, influential: bool) -> list[FindingRecord]:
 
 
 def own_generators(pair: Beside) -> list[Stray]:
-    """Return the script's own generators that are not in the control's state before the first step."""
-    if not pair.steps:
-        return []
-    first = pair.steps[0]
-    control, resumed = first.control.generators, first.resumed.generators
-    names = [
-        name
-        for name in control
-        if name in resumed
-        and resumed[name] != control[name]
-        and not pair.measure.ignores(f"generators/{name}")
-    ]
-    drawn = {name: _drawn_by_steps(pair.control, name) for name in names}
-    return [Stray(name, first.number, drawn[name]) for name in names if not first.offset]
+    """Return the script's own generators that are not in the control's state, before the first step or later.
+
+    Later ones count only while nothing else differs, and when steps draw from them: a loader's generator moves when its
+    epochs begin, and a restart may rightly begin one more.
+    """
+    found: dict[str, Stray] = {}
+    for aligned in pair.steps[: len(pair.moments)]:
+        if aligned.offset:
+            continue
+        control, resumed = aligned.control.generators, aligned.resumed.generators
+        for name in control.keys() & resumed.keys() - found.keys():
+            if resumed[name] == control[name] or pair.measure.ignores(f"generators/{name}"):
+                continue
+            stray = Stray(name, aligned.number, _drawn_by_steps(pair.control, name))
+            if stray.drawn or aligned is pair.steps[0]:
+                found[name] = stray
+    return [found[name] for name in sorted(found)]
 
 
 def _drawn_by_steps(control: Trace, name: str) -> bool:
@@ -115,16 +118,21 @@ def own(found: list[Stray], *, influential: bool) -> list[FindingRecord]:
         return []
     shown = [stray for stray in found if stray.drawn and influential] or found
     names = listed([stray.name for stray in shown])
-    text = f"own generator {names} before step {shown[0].step} is not in the control's state"
+    first = min(stray.step for stray in shown)
+    text = f"own generator {names} before step {first} is not in the control's state"
     slug = "rng-not-restored" if influential else "untracked-state"
-    return [finding(slug, text, step=shown[0].step, quantity=f"generators/{shown[0].name}")]
+    return [finding(slug, text, step=first, quantity=f"generators/{shown[0].name}")]
 
 
 def _differing(pair: Beside, aligned: Aligned) -> Iterator[str]:
-    resumed, control = aligned.resumed.before.rng, aligned.control_rng
-    for name in sorted(resumed.keys() & control.keys()):
-        if resumed[name] != control[name] and not pair.measure.ignores(f"rng/{name}"):
-            yield name
+    """Yield the global generators that differ before a step or one of its micro-steps."""
+    pairs = [(aligned.resumed.before.rng, aligned.control_rng)]
+    pairs += [
+        (one.rng, other.rng)
+        for one, other in zip(aligned.resumed.micro_steps, aligned.control_micros, strict=False)
+    ]
+    names = {name for one, other in pairs for name in one.keys() & other.keys() if one[name] != other[name]}
+    yield from (name for name in sorted(names) if not pair.measure.ignores(f"rng/{name}"))
 
 
 def drawn_inside(pair: Beside, name: str) -> bool:

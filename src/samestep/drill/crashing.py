@@ -1,0 +1,377 @@
+"""The family ``crash``: from one recorded control, every disk state that an interruption of a save can leave."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+from samestep.contract import Family, Outcome
+from samestep.crash.choose import choose
+from samestep.crash.image import Image
+from samestep.crash.materialise import materialise
+from samestep.crash.models import COMPOUND
+from samestep.crash.operations import Kind
+from samestep.crash.recorder import Fault, counted
+from samestep.crash.recorder.proof import prove
+from samestep.crash.recording import Recording
+from samestep.crash.replay import Replay, replay
+from samestep.crash.states import enumerate_states
+from samestep.crash.whole import Generation, wholeness
+from samestep.crash.windows import save_windows
+from samestep.crash.wording import described, final_names
+from samestep.drill.judging.crash import SaveHistory
+from samestep.drill.judging.judgement import Case
+from samestep.drill.observe import Burst
+from samestep.drill.result import CrashOperation, CrashPoint, CrashRecord, CrashWindow, Expectation
+from samestep.drill.scenario import Arrangement, DiskState, Scenario
+from samestep.drill.units import units_with_steps
+from samestep.process.storage import allowed_models, storage_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from samestep.crash.states import CrashState, Enumeration
+    from samestep.crash.whole import Wholeness
+    from samestep.crash.windows import Window
+    from samestep.drill.ground import ControlRun, Workshop
+
+SHARE = 4
+"""One in so many of the states tried is one of the first save, before which nothing can be resumed, and one of a
+recovery."""
+
+SEED = 0
+
+RECORDING = "recording"
+"""Folder on a machine that the file operations of an attempt are recorded in."""
+
+
+@dataclass(frozen=True)
+class Save:
+    """One save of the control: its window, and what its checkpoints hold when it is complete."""
+
+    window: Window
+    generations: list[Generation]
+
+
+@dataclass(frozen=True)
+class TakenApart:
+    """A save with every disk state that an interruption of it can leave.
+
+    Attributes:
+        label: its name in results.
+        recording: of the run that made it.
+        enumeration: its disk states.
+        generations: what every checkpoint held after each save, up to and including this one.
+        earlier: number of the saves before it.
+        begun: steps complete when the recorded process began.
+    """
+
+    label: str
+    recording: Recording
+    enumeration: Enumeration
+    generations: list[Generation]
+    earlier: int
+    begun: int = 0
+
+    @property
+    def history(self) -> SaveHistory:
+        """What it found on the disk, and whether it writes over that."""
+        own = {item.path for item in self.generations if item.step == self._step}
+        before = {item.path for item in self.generations if item.step != self._step}
+        return SaveHistory(had_whole=self.earlier > 0, overwrites=bool(own & before))
+
+    @property
+    def _step(self) -> int:
+        return self.begun + self.enumeration.window.step
+
+    def complete(self, state: CrashState) -> int:
+        """Return the steps complete when the machine was lost."""
+        marks = [
+            operation.step or 0
+            for operation in self.recording.operations[: state.after + 1]
+            if operation.kind is Kind.MARK
+        ]
+        return self.begun + max([state.step, *marks])
+
+    def wholeness(self, state: CrashState) -> Wholeness:
+        """Return which checkpoints a state holds whole, torn or mixed."""
+        return wholeness(state.image, self.generations)
+
+
+@dataclass(frozen=True)
+class Crashes:
+    """The recorded saves of a control and the disk states that interruptions of them leave.
+
+    Attributes:
+        record: what goes into the result.
+        saves: the saves that are taken apart.
+        places: folder for what is shared between states.
+    """
+
+    record: CrashRecord
+    saves: list[TakenApart]
+    places: Path
+    _states: dict[str, tuple[TakenApart, CrashState]] = field(default_factory=dict)
+
+    def add(self, save: TakenApart) -> None:
+        """Take up one more save, of another recording."""
+        self.saves.append(save)
+        self.record.windows.append(window_record(save))
+
+    @property
+    def main(self) -> TakenApart:
+        """The save that faults are put into: late, with steps to follow."""
+        return next(save for save in reversed(self.saves) if not save.begun)
+
+    def chosen(self, most: int, named: str = "") -> list[tuple[TakenApart, CrashState]]:
+        """Return the states to restart from: the most telling ones, or the one that is to be repeated."""
+        if named:
+            name = named.removeprefix(f"{Family.CRASH}/")
+            found = [(save, save.enumeration.state(name)) for save in self.saves]
+            return [(save, state) for save, state in found if state is not None]
+        chosen = []
+        small = most // SHARE if len(self.saves) > 1 else 0
+        for save in self.saves:
+            share = most - small * (len(self.saves) - 1) if save is self.main else small
+            states = choose(save.enumeration.states, share, SEED)
+            chosen += [(save, state) for state in sorted(states, key=lambda state: state.after)]
+        return chosen
+
+    def scenarios(
+        self, chosen: Sequence[tuple[TakenApart, CrashState]], verify: Callable[[int], int]
+    ) -> list[Scenario]:
+        """Return a scenario for each of the chosen states, with what must happen.
+
+        Args:
+            chosen: disk states, see `chosen`.
+            verify: how many steps to compare after a resume from a given step.
+        """
+        names = {state.name for _, state in chosen}
+        for window, save in zip(self.record.windows, self.saves, strict=True):
+            window.tried = sum(of is save for of, _ in chosen)
+            window.untried = _cuts(state for state in save.enumeration.states if state.name not in names)
+        self._states.update({f"{Family.CRASH}/{state.name}": (save, state) for save, state in chosen})
+        return [self._scenario(save, state, verify) for save, state in chosen]
+
+    def _scenario(self, save: TakenApart, state: CrashState, verify: Callable[[int], int]) -> Scenario:
+        found = save.wholeness(state)
+        torn = max(found.torn, key=lambda unit: unit.step, default=None)
+        lost = [] if torn is None else [*torn.damaged, *torn.missing]
+        mixed = [name for unit in found.mixed for names in list(unit.files.values())[:-1] for name in names]
+        allowed = state.model in allowed_models(self.record.storage)
+        return Scenario(
+            name=f"{Family.CRASH}/{state.name}",
+            family=Family.CRASH,
+            title=f"{save.label}: {state.last}" + (f"; {state.damage}" if state.damage else ""),
+            disk=DiskState("", crash=f"{Family.CRASH}/{state.name}"),
+            expected=Expectation(
+                outcomes=[Outcome.SAME] if allowed else list(Outcome), resume_step=found.newest or 0
+            ),
+            case=Case(
+                family=str(Family.CRASH),
+                cut_step=save.complete(state),
+                whole_steps=sorted({step for _, step in found.whole}),
+                damaged=(lost or mixed) if torn else [],
+                damaged_step=torn.step if torn else None,
+            ),
+            verify_steps=verify(found.newest or 0),
+        )
+
+    def fault_scenarios(self) -> list[Scenario]:
+        """Return a run whose disk is full in the middle of a save and stays so, and one that meets an error once."""
+        recording, window = self.main.recording, self.main.enumeration.window
+        operations = [recording.operations[index] for index in window.operations]
+        writes = [operation for operation in operations if operation.kind is Kind.WRITE]
+        if not writes:
+            return []
+        middle = writes[len(writes) // 2]
+        before = sum(counted(operation) for operation in recording.operations[: middle.index])
+        pattern = f"{recording.header.roots[0]}/*"
+        return [
+            _failing_disk("disk-full", "the disk is full", window, Fault("ENOSPC", (), pattern, before)),
+            _failing_disk(
+                "io-error", "the disk answers EIO", window, Fault("EIO", (Kind.WRITE,), pattern, before, 1)
+            ),
+        ]
+
+    def point(self, name: str) -> CrashPoint:
+        """Return what the result says about the state of scenario ``name``."""
+        save, state = self._states[name]
+        found = save.wholeness(state)
+        return CrashPoint(
+            window=save.label,
+            model=state.model,
+            after=state.after,
+            last=state.last,
+            damage=state.damage,
+            way=state.way,
+            file=state.file,
+            whole=found.newest,
+            torn=[unit.path for unit in found.torn],
+            mixed=[unit.path for unit in found.mixed],
+            lasting=bool(state.lasting),
+            allowed=state.model in allowed_models(self.record.storage),
+            also=len(state.also),
+        )
+
+    def lay_out(self, name: str, folder: Path) -> None:
+        """Write the disk state of scenario ``name`` into ``folder``."""
+        materialise(self._states[name][1].image, folder, self.places / "contents")
+
+    def history(self, name: str) -> SaveHistory:
+        """Return what the save of scenario ``name`` found on the disk."""
+        save = self._states[name][0] if name in self._states else self.main
+        return save.history
+
+
+def _failing_disk(name: str, what: str, window: Window, fault: Fault) -> Scenario:
+    return Scenario(
+        name=f"{Family.CRASH}/{name}",
+        family=Family.CRASH,
+        title=f"{what} in the middle of the save after step {window.step}",
+        arrangement=Arrangement.FAULT,
+        # what is whole depends on how the run takes the error: it is known only afterwards
+        expected=Expectation(outcomes=[Outcome.SAME], resume_step=None),
+        case=Case(family=str(Family.CRASH)),
+        fault=fault,
+    )
+
+
+def whole_steps_after(recording: Recording, save_steps: Sequence[int]) -> list[int]:
+    """Return the steps of the checkpoints that are whole at the end of a run, of saves that met no error."""
+    return sorted({step for _, step in _left_after(recording, save_steps).whole})
+
+
+def point_after_fault(recording: Recording, save_steps: Sequence[int], title: str) -> CrashPoint:
+    """Return what a run on a failing disk has left, as the state of an interrupted save."""
+    left = _left_after(recording, save_steps)
+    return CrashPoint(
+        window="",
+        model="fault",
+        after=len(recording.operations) - 1,
+        last=title,
+        whole=left.newest,
+        torn=[unit.path for unit in left.torn],
+        mixed=[unit.path for unit in left.mixed],
+    )
+
+
+def _left_after(recording: Recording, save_steps: Sequence[int]) -> Wholeness:
+    """Compare the end of a run with its saves that met no error."""
+    generations = [
+        generation
+        for save in _saves(recording, save_steps)
+        if all(recording.operations[index].done for index in save.window.operations)
+        for generation in save.generations
+    ]
+    return wholeness(replay(recording, Image(recording.header.roots[0])), generations)
+
+
+def prepare(workshop: Workshop, control: ControlRun, around: int) -> Crashes:
+    """Read the recording of a control and take apart its first save and the one after step ``around``.
+
+    Raises:
+        MachineError: there is no recording, or it cannot be read.
+        UsageError: a persistence model is unknown.
+    """
+    recording = Recording.open(workshop.recording)
+    options = workshop.options
+    storage = options.storage or storage_type(options.project)
+    differences = prove(recording, control.final)
+    record = CrashRecord(
+        tier=recording.header.tier,
+        operations=sum(operation.kind is not Kind.MARK for operation in recording.operations),
+        proven=recording.header.complete and not differences,
+        models=list(options.models),
+        storage=storage,
+        seed=SEED,
+        notes=[*recording.header.notes, *differences[:3]],
+    )
+    saves = _saves(recording, control.facts.save_steps)
+    base = Image(recording.header.roots[0])
+    models = [model for model in options.models if model != COMPOUND]
+    apart = []
+    for number, save in enumerate(saves):
+        if number == 0 or save.window.step == around:
+            generations = [item for earlier in saves[: number + 1] for item in earlier.generations]
+            enumeration = enumerate_states(recording, save.window, base, models)
+            apart.append(TakenApart(save.window.name, recording, enumeration, generations, number))
+    record.windows = [window_record(save) for save in apart]
+    return Crashes(record, apart, workshop.snapshots / "crash")
+
+
+def _saves(recording: Recording, save_steps: Sequence[int]) -> list[Save]:
+    """Return the saves that made checkpoints, with what these hold at the end of each."""
+    root = recording.header.roots[0]
+    steps, position = Replay(Image(root), recording), 0
+    found = []
+    for window in sorted(save_windows(recording), key=lambda window: window.last):
+        while position <= window.last:
+            steps.step(recording.operations[position])
+            position += 1
+        if window.step in save_steps:
+            generations = generations_of(steps.image, window, recording, window.step)
+            found += [Save(window, generations)] if generations else []
+    return found
+
+
+def generations_of(image: Image, window: Window, recording: Recording, step: int) -> list[Generation]:
+    """Return the checkpoints that a save has made or changed.
+
+    Args:
+        image: what was there at its end.
+        window: its operations.
+        recording: that holds them.
+        step: steps complete in them.
+    """
+    kept = image.copy()
+    touched = _touched(recording, window, recording.header.roots[0])
+    with tempfile.TemporaryDirectory(prefix="samestep-save-") as folder:
+        materialise(kept, Path(folder))
+        units = units_with_steps(Path(folder), [Burst(step, tuple(touched))])
+    return [Generation.of(kept, unit.path, step, unit.files) for unit, _ in units]
+
+
+def _cuts(states: Iterable[CrashState]) -> dict[str, list[int]]:
+    """Return per model the operations after which states were cut."""
+    found: dict[str, list[int]] = {}
+    for state in states:
+        found.setdefault(state.model, []).append(state.after)
+    return found
+
+
+def _touched(recording: Recording, window: Window, root: str) -> set[str]:
+    paths: set[str] = set()
+    for index in window.operations:
+        operation = recording.operations[index]
+        paths.update(
+            os.path.relpath(path, root)
+            for path in (operation.path, operation.target)
+            if path.startswith(root)
+        )
+    return paths
+
+
+def window_record(save: TakenApart) -> CrashWindow:
+    """Return what the result says about a save."""
+    window, root = save.enumeration.window, save.recording.header.roots[0]
+    operations = [save.recording.operations[index] for index in window.operations]
+    final = final_names(operations)
+    return CrashWindow(
+        name=save.label,
+        step=save.begun + window.step,
+        operations=[
+            CrashOperation(
+                index=operation.index,
+                kind=str(operation.kind),
+                text=described(operation, root, final),
+                path=str(PurePath(operation.target or operation.path)).removeprefix(f"{root}/"),
+            )
+            for operation in operations
+        ],
+        counts=[str(count) for count in save.enumeration.counts],
+        states=len(save.enumeration.states),
+    )

@@ -1,0 +1,65 @@
+"""What an interrupted save did wrong, from what it left on disk. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from samestep.contract import Outcome, Severity
+from samestep.drill.judging.diagnosis.records import finding, listed
+
+if TYPE_CHECKING:
+    from samestep.drill.judging.judgement import Judgement
+    from samestep.drill.result import CrashPoint, FindingRecord
+
+LOST_NAME = "lost"
+"""Way of damage of a state in which a change of a name never reached the disk."""
+
+
+@dataclass(frozen=True)
+class SaveHistory:
+    """What is known of the save that was interrupted.
+
+    Attributes:
+        had_whole: a whole checkpoint was there when it began.
+        overwrites: it writes over the checkpoint of an earlier save.
+    """
+
+    had_whole: bool
+    overwrites: bool
+
+
+def crash_findings(point: CrashPoint, history: SaveHistory, judgement: Judgement) -> list[FindingRecord]:
+    """Return what the order of the save's operations has to do with the outcome.
+
+    A restart that goes on from the newest whole checkpoint, or begins anew where there never was one, needs no
+    explanation. Where the storage does not allow the state, everything found is a note.
+    """
+    outcome = judgement.observation.outcome
+    if outcome in {Outcome.SAME, Outcome.INCONCLUSIVE} and not (point.whole is None and history.had_whole):
+        return []
+    where = f"{point.last}" + (f"; {point.damage}" if point.damage else "")
+    found = []
+    if point.whole is None and history.had_whole:
+        slug = "in-place-overwrite" if history.overwrites else "last-good-deleted-first"
+        found.append(finding(slug, f"{where}: no whole checkpoint is left, before the save there was one"))
+    elif point.torn and outcome is not Outcome.LOST_WORK:
+        whole = "" if point.whole is None else f", the whole one of step {point.whole} was not"
+        found.append(finding("torn-checkpoint-selected", f"{where}: {listed(point.torn)} was used{whole}"))
+    if point.mixed and outcome is not Outcome.REFUSED:
+        found.append(
+            finding("mixed-generations", f"{where}: {listed(point.mixed)} holds files of several saves")
+        )
+    if point.way == LOST_NAME:
+        found.append(finding("rename-not-durable", where))
+    elif point.lasting:
+        found.append(finding("not-durable-after-save", f"{where}, after the save had returned"))
+    return found
+
+
+def as_notes(findings: list[FindingRecord], point: CrashPoint, storage: str) -> None:
+    """Turn findings into notes: the storage in use does not allow this state."""
+    for record in findings:
+        if record.severity is Severity.DEFECT:
+            record.severity = Severity.NOTE
+            record.details = [*record.details, f"only under {point.model}, which {storage} rules out"]
