@@ -18,7 +18,10 @@ FINDINGS = ["optimizer-reset", "schedule-restarted", "scaler-reset", "data-repea
 
 
 def operation(index: int, kind: str, text: str, path: str) -> CrashOperation:
-    return CrashOperation(index=index, kind=kind, text=text, path=f"checkpoint-6/{path}".rstrip("/"))
+    file = "checkpoint-6/model.safetensors" if path == ".tmp" else ""
+    return CrashOperation(
+        index=index, kind=kind, text=text, path=f"checkpoint-6/{path}".rstrip("/"), file=file
+    )
 
 
 SAVE = CrashWindow(

@@ -28,7 +28,7 @@ ENVIRONMENT_PREFIX: Final = "SAMESTEP_"
 DEFAULT_ORIGIN: Final = "default"
 
 # Steered by other parts of samestep; no settings.
-_RESERVED: Final = frozenset({"SAMESTEP_DEBUG", "SAMESTEP_ORDERS"})
+_RESERVED: Final = frozenset({"SAMESTEP_DEBUG", "SAMESTEP_ORDERS", "SAMESTEP_XXHASH"})
 _SHORT_FLAGS: Final = {"grace_seconds": "grace", "timeout_seconds": "timeout", "inputs": "input"}
 _FAMILIES: Final = [str(family) for family in Family]
 

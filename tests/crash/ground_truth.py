@@ -168,7 +168,7 @@ def _fate(found, old, new):
     for word, content in (("whole", new), ("old", old)):
         if content is not None and found.digest == content.digest:
             return word
-    if found.size and not any(found.read()):
+    if new is not None and found.size == new.size and not any(found.read()):
         return "zeros"
     return "partial" if found.size else "empty"
 

@@ -31,12 +31,14 @@ class Rules:
         close: closing a file writes its data back (NFS: close-to-open consistency).
         rename_over: a rename over an existing name writes the file's data back first (ext4, ``auto_da_alloc``).
         rewrite_close: so does closing a file that was truncated to nothing and rewritten (ext4, likewise).
+        size_first: while data is written back, the new size may be on disk before it (ext4, ``dioread_nolock``).
     """
 
     names: Names = Names.IN_ORDER
     close: bool = False
     rename_over: bool = False
     rewrite_close: bool = False
+    size_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

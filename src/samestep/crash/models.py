@@ -6,18 +6,19 @@ Every model only lists what it allows by itself; a state that several allow is t
 from __future__ import annotations
 
 import bisect
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from samestep.crash.contents import PAGE_BYTES, Content
 from samestep.crash.durability import Account, Names, Rules
-from samestep.crash.operations import Kind
-from samestep.crash.replay import CHANGES, NAMES, changed
+from samestep.crash.fates import cut_short, damages, fates_of, in_zeros, kept_bytes
+from samestep.crash.replay import CHANGES, NAMES
 from samestep.crash.wording import WAYS, safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from samestep.crash.contents import Content
     from samestep.crash.durability import Loss
     from samestep.crash.image import Image
     from samestep.crash.replay import Effect
@@ -97,11 +98,11 @@ class Kill:
         effect, before = scene.effects[cut.write], scene.before[cut.write]
         label, seen = scene.label_of(effect.node), set[int]()
         for way in cut.tears:
-            kept = _kept_bytes(effect, way)
+            kept = kept_bytes(effect, way)
             if not 0 < kept < effect.operation.size or kept in seen:
                 continue
             seen.add(kept)
-            image = cut.image.with_content({effect.node: _cut_short(effect, before, kept)})
+            image = cut.image.with_content({effect.node: cut_short(effect, before, kept)})
             damage = f"{label}: {WAYS[way]} ({kept} of {effect.operation.size} bytes)"
             yield Found(
                 cut, image, f"{label}-{way}", way, label, damage, durable=True, after=_before(scene, cut)
@@ -171,7 +172,7 @@ class _PageCache:
         unsynced = {node for node, loss in losses.items() if end and end.never_kept(node, loss)}
         for node in _most_telling(scene, losses):
             path, label = scene.path_of(cut.image, node), scene.label_of(node)
-            for way, content in _damages(cut.image.content(node), losses[node]):
+            for way, content in damages(cut.image.content(node), losses[node], self.rules):
                 image = cut.image.with_content({node: content})
                 damage = f"{path}: {WAYS[way]}"
                 yield Found(cut, image, f"{label}-{way}", way, label, damage, lasting=node in unsynced)
@@ -182,11 +183,13 @@ class _PageCache:
         self, scene: Scene, cut: Cut, losses: Mapping[int, Loss], unsynced: set[int]
     ) -> Iterator[Found]:
         lasting = unsynced == losses.keys()
-        fates = {node: _fates(cut.image.content(node), loss) for node, loss in losses.items()}
+        fates = {node: fates_of(cut.image.content(node), loss) for node, loss in losses.items()}
         for way, at in (("all-lost", 0), ("all-half", 1)):
             image = cut.image.with_content({node: fate[at] for node, fate in fates.items()})
             yield Found(cut, image, way, way, damage=f"{WAYS[way]} ({len(losses)} files)", lasting=lasting)
         yield from self._newer_lost(scene, cut, fates, unsynced)
+        if self.rules.size_first and _at_end(scene, cut):
+            yield from self._on_their_way(scene, cut, losses, unsynced)
 
     def _newer_lost(
         self, scene: Scene, cut: Cut, fates: Mapping[int, tuple[Content, ...]], unsynced: set[int]
@@ -203,9 +206,38 @@ class _PageCache:
                 lasting = unsynced >= set(newer)
                 yield Found(cut, image, f"{label}-newer-lost", "newer-lost", label, damage, lasting=lasting)
 
+    def _on_their_way(
+        self, scene: Scene, cut: Cut, losses: Mapping[int, Loss], unsynced: set[int]
+    ) -> Iterator[Found]:
+        """Yield what is there while data is being written back: older files whole, some in zeros, newer ones lost.
+
+        Only for the end of a save, since the kernel lets data grow older than names before it begins.
+        """
+        nodes, telling = list(losses), set(_most_telling(scene, losses))
+        places = [at for at, node in enumerate(nodes) if node in telling]
+        for first, last in itertools.combinations_with_replacement(places, 2):
+            contents = {
+                node: in_zeros(cut.image.content(node), losses[node]) for node in nodes[first : last + 1]
+            }
+            contents |= {node: losses[node].lost for node in nodes[last + 1 :]}
+            path, label = scene.path_of(cut.image, nodes[first]), scene.label_of(nodes[first])
+            damage = f"{path}: {WAYS['zeros']}; so with {last - first} newer files, of {len(nodes) - last - 1} nothing"
+            suffix = f"{label}-to-{scene.label_of(nodes[last])}-zeros"
+            lasting = unsynced >= contents.keys()
+            yield Found(
+                cut, cut.image.with_content(contents), suffix, "zeros", label, damage, lasting=lasting
+            )
+
     def bound(self, scene: Scene) -> tuple[int, str]:
-        """At each moment every file in three ways or all newer ones, all files in two ways, and undamaged."""
-        return _for_ranks(scene, scene.moments * (4 * scene.runs + 2), "m (4f + 2)")
+        """At each moment every file in three ways or all newer ones, all files in two ways, and undamaged.
+
+        Where sizes come first, every file in a fourth way, and at the end a range of files.
+        """
+        files = scene.runs
+        if not self.rules.size_first:
+            return _for_ranks(scene, scene.moments * (4 * files + 2), "m (4f + 2)")
+        most = scene.moments * (5 * files + 2) + files * (files + 1) // 2
+        return _for_ranks(scene, most, "m (5f + 2) + f (f + 1) / 2")
 
 
 class PowerExt4(_PageCache):
@@ -213,15 +245,16 @@ class PowerExt4(_PageCache):
 
     Names and sizes reach the disk in the order of the journal; an fsync of anything forces all before it. Data that
     was written after a file's last fsync is there or not, file by file and page by page: the file is empty, or has its
-    full length in zeros when truncate or fallocate set it, or still has its old content. A rename over an existing
-    name, and closing a file that was truncated and rewritten, write the data back first.
+    full length in zeros (truncate or fallocate set it, or it was committed while the data was on its way), or still has
+    its old content. A rename over an existing name, and closing a file that was truncated and rewritten, write the data
+    back first.
     Source: ext4 documentation of the kernel (``data=``, ``auto_da_alloc``); all of it was also observed on loop devices
     that were copied while mounted.
     """
 
     name: ClassVar[str] = "power-ext4"
     requires: ClassVar[str] = "the machine lost power or was reset; ext4"
-    rules: ClassVar[Rules] = Rules(rename_over=True, rewrite_close=True)
+    rules: ClassVar[Rules] = Rules(rename_over=True, rewrite_close=True, size_first=True)
 
 
 class PowerXfs(_PageCache):
@@ -342,43 +375,6 @@ def _most_telling(scene: Scene, losses: Mapping[int, object]) -> list[int]:
     """Return the first and the newest files with unsynced data."""
     nodes, most = list(losses), _most_at(scene)
     return nodes if len(nodes) <= most else [*nodes[: most // 4], *nodes[most // 4 - most :]]
-
-
-def _fates(content: Content, loss: Loss) -> tuple[Content, Content, Content]:
-    """Return a file without its unsynced data, with the first half of its pages, and without the last page."""
-    half = (loss.low + (loss.high - loss.low) // 2) // PAGE_BYTES * PAGE_BYTES
-    last = max(loss.high - 1, 0) // PAGE_BYTES * PAGE_BYTES
-    return (
-        loss.lost,
-        content.until(max(half, loss.low), loss.lost),
-        content.until(max(last, loss.low), loss.lost),
-    )
-
-
-def _damages(content: Content, loss: Loss) -> Iterator[tuple[str, Content]]:
-    lost, half, last = _fates(content, loss)
-    nothing = "zeros" if lost.size else "empty"
-    if any(piece.source for piece in lost.pieces):
-        nothing = "old"
-    yield from ((nothing, lost), ("half", half), ("last-page-missing", last))
-
-
-def _kept_bytes(effect: Effect, way: str) -> int:
-    """Return how many bytes of a write took effect."""
-    offset, size = effect.operation.offset, effect.operation.size
-    if way == "torn-first-byte":
-        return 1
-    if way == "torn-half":
-        return size // 2
-    return (offset + size - 1) // PAGE_BYTES * PAGE_BYTES - offset
-
-
-def _cut_short(effect: Effect, before: Content, kept: int) -> Content:
-    if effect.piece is None:
-        return before
-    if effect.kind is Kind.STORED:
-        return changed(before, effect).until(kept, before)
-    return before.written(effect.operation.offset, effect.piece.part(0, kept))
 
 
 def _for_ranks(scene: Scene, most: int, formula: str) -> tuple[int, str]:

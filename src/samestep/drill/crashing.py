@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from samestep.contract import Family, Outcome
@@ -20,7 +20,7 @@ from samestep.crash.recording import Recording
 from samestep.crash.replay import Replay, replay
 from samestep.crash.states import enumerate_states
 from samestep.crash.whole import Generation, wholeness
-from samestep.crash.windows import save_windows
+from samestep.crash.windows import relative, save_windows
 from samestep.crash.wording import described, final_names
 from samestep.drill.judging.crash import SaveHistory
 from samestep.drill.judging.judgement import Case
@@ -33,6 +33,7 @@ from samestep.process.storage import allowed_models, storage_type
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from samestep.crash.operations import Operation
     from samestep.crash.states import CrashState, Enumeration
     from samestep.crash.whole import Wholeness
     from samestep.crash.windows import Window
@@ -261,10 +262,13 @@ def point_after_fault(recording: Recording, save_steps: Sequence[int], title: st
 
 def _left_after(recording: Recording, save_steps: Sequence[int]) -> Wholeness:
     """Compare the end of a run with its saves that met no error."""
+    failed = [operation.index for operation in recording.operations if operation.injected]
+    saves = _saves(recording, save_steps)
+    ends = [*(save.window.first for save in saves[1:]), len(recording.operations)]
     generations = [
         generation
-        for save in _saves(recording, save_steps)
-        if all(recording.operations[index].done for index in save.window.operations)
+        for save, end in zip(saves, ends, strict=True)
+        if not any(save.window.first <= index < end for index in failed)
         for generation in save.generations
     ]
     return wholeness(replay(recording, Image(recording.header.roots[0])), generations)
@@ -359,19 +363,30 @@ def window_record(save: TakenApart) -> CrashWindow:
     """Return what the result says about a save."""
     window, root = save.enumeration.window, save.recording.header.roots[0]
     operations = [save.recording.operations[index] for index in window.operations]
-    final = final_names(operations)
     return CrashWindow(
         name=save.label,
         step=save.begun + window.step,
-        operations=[
-            CrashOperation(
-                index=operation.index,
-                kind=str(operation.kind),
-                text=described(operation, root, final),
-                path=str(PurePath(operation.target or operation.path)).removeprefix(f"{root}/"),
-            )
-            for operation in operations
-        ],
+        operations=operation_records(operations, root),
         counts=[str(count) for count in save.enumeration.counts],
         states=len(save.enumeration.states),
     )
+
+
+def operation_records(operations: Sequence[Operation], root: str) -> list[CrashOperation]:
+    """Return what the result says about the operations of a save into the durable folder ``root``."""
+    final = final_names(operations)
+    return [
+        CrashOperation(
+            index=operation.index,
+            kind=str(operation.kind),
+            text=described(operation, root, final),
+            path=_below(operation.target or operation.path, root),
+            file=_below(final.get(operation.path, ""), root),
+        )
+        for operation in operations
+    ]
+
+
+def _below(path: str, root: str) -> str:
+    inside = relative(path, root)
+    return path if inside is None else inside or "."

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 GIT_TIMEOUT_SECONDS = 10
 _NO_SETTINGS = frozenset(
-    {"command", "project", "working_folder", "run_folder", "replay", "origins", "sample_values"}
+    {"command", "project", "working_folder", "run_folder", "replay", "earlier", "origins", "sample_values"}
     | {"full_digest_every"}
 )
 """Options that nobody sets by a setting, or that stand elsewhere in a result."""

@@ -138,12 +138,21 @@ class CrashPoint(msgspec.Struct, kw_only=True):
 
 
 class CrashOperation(msgspec.Struct, kw_only=True):
-    """One operation of a save window: index in the recording, kind, words, and the file it concerns."""
+    """One operation of a save window.
+
+    Attributes:
+        index: in the recording.
+        kind: what it does.
+        text: the same in words.
+        path: the file or folder it concerns, relative to the durable folder where it lies below it.
+        file: the name which that has at the end of the save; empty: the path.
+    """
 
     index: int
     kind: str
     text: str
     path: str = ""
+    file: str = ""
 
 
 class CrashWindow(msgspec.Struct, kw_only=True):

@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..trace import ORDERS_VARIABLE
+from ..trace.orders import XXHASH_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +40,17 @@ def environment(orders_path: Path, base_env: Mapping[str, str]) -> dict[str, str
         **base_env,
         "PYTHONPATH": os.pathsep.join(folders),
         ORDERS_VARIABLE: str(orders_path.absolute()),
+        XXHASH_VARIABLE: _xxhash_folder(),
     }
+
+
+def _xxhash_folder() -> str:
+    """Return where this interpreter's xxhash lies: an extension that scripts of the same Python version can use."""
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    spec = find_spec("xxhash")
+    return str(Path(spec.origin).parent) if spec and spec.origin else ""
 
 
 def prelude() -> tuple[str, str]:

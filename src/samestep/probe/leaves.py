@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..trace.orders import xxhash_folder
+from . import hashing
 from .mixing import mixed_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-xxhash_digest: Callable[[Any], bytes] | None
-try:
-    from xxhash import xxh3_128_digest as xxhash_digest
-except ImportError:
-    xxhash_digest = None
+xxhash_digest = hashing.find(xxhash_folder())
 
 MIXED = "mix128"
 CPU_ALGORITHM = "xxh3_128" if xxhash_digest else MIXED

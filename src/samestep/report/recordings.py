@@ -11,9 +11,9 @@ from samestep.crash.choose import choose
 from samestep.crash.image import Image
 from samestep.crash.operations import Kind
 from samestep.crash.states import enumerate_states
-from samestep.crash.windows import relative, save_windows
-from samestep.crash.wording import described, final_names
-from samestep.drill.result import CrashOperation, CrashPoint, CrashWindow
+from samestep.crash.windows import save_windows
+from samestep.drill.crashing import operation_records
+from samestep.drill.result import CrashPoint, CrashWindow
 from samestep.errors import UsageError
 
 from .crash.words import moment
@@ -315,19 +315,9 @@ def _what(recording: Recording, window: Window, state: CrashState) -> str:
 
 
 def _as_shown(recording: Recording, window: Window) -> CrashWindow:
-    root = recording.header.roots[0]
     operations = [recording.operations[index] for index in window.operations]
-    final = final_names(operations)
-    shown = [
-        CrashOperation(
-            index=operation.index,
-            kind=str(operation.kind),
-            text=described(operation, root, final),
-            path=relative(operation.target or operation.path, root) or operation.path,
-        )
-        for operation in operations
-    ]
-    return CrashWindow(name=window.name, step=window.step, operations=shown)
+    records = operation_records(operations, recording.header.roots[0])
+    return CrashWindow(name=window.name, step=window.step, operations=records)
 
 
 def _file(path: str, there: Content | None, end: Content | None) -> FileShown:

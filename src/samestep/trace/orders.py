@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,14 @@ if TYPE_CHECKING:
 
 ORDERS_VARIABLE = "SAMESTEP_ORDERS"
 """Environment variable with the path of the orders; its presence switches the probe on."""
+
+XXHASH_VARIABLE = "SAMESTEP_XXHASH"
+"""Environment variable with the folder of samestep's own xxhash package, for scripts that have none."""
+
+
+def xxhash_folder() -> str:
+    """Return the folder of samestep's xxhash as told by the environment; empty when none is."""
+    return os.environ.get(XXHASH_VARIABLE, "")
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,12 @@ def recording(tmp_path):
     return folder
 
 
+def state_that(recording, words):
+    """Return the name of the state that is described with these words."""
+    plain = json.loads(shown("states", recording, "--json"))
+    return next(state["name"] for state in plain["saves"][0]["states"] if words in state["what"])
+
+
 def _written(writer, name, inode, content):
     path = f"{ROOT}/step-4/{name}"
     return [
@@ -83,14 +89,15 @@ def test_models_are_taken_as_a_list(recording):
 
 
 def test_a_state_is_shown_file_by_file_beside_the_end_of_the_save(recording):
-    text = shown("show", recording, "save-4/kill/op-003/model.pt-torn-half")
+    text = shown("show", recording, state_that(recording, "halfway through a write to model.pt"))
     assert "killed halfway through a write to model.pt" in text
     assert "step-4/model.pt      torn, 4500 of 9000 bytes" in text
     assert "step-4/optimizer.pt  missing, 100 bytes at the end of the save" in text
 
 
 def test_a_state_of_a_drill_is_found_by_its_scenario(recording):
-    plain = json.loads(shown("show", recording, "crash/save-4/kill/op-003", "--json"))
+    name = state_that(recording, "killed before the fsync of model.pt")
+    plain = json.loads(shown("show", recording, f"crash/{name}", "--json"))
     assert plain["schema"] == "samestep.crash-state/1"
     assert {file["path"]: file["state"] for file in plain["files"]} == {
         FILE: "whole",
@@ -105,7 +112,8 @@ def test_the_model_in_a_name_need_not_be_asked_for(recording):
 
 
 def test_a_state_is_written_where_it_is_wanted(recording, tmp_path):
-    text = shown("show", recording, "save-4/kill/op-003/model.pt-torn-half", "--to", tmp_path / "state")
+    name = state_that(recording, "halfway through a write to model.pt")
+    text = shown("show", recording, name, "--to", tmp_path / "state")
     assert (tmp_path / "state" / FILE).read_bytes() == b"w" * 4500
     assert f"written to {tmp_path / 'state'}" in text
 
@@ -114,9 +122,9 @@ def test_nothing_is_written_over(recording, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     with pytest.raises(UsageError, match="is not empty"):
-        shown("show", recording, "save-4/kill/op-003", "--to", tmp_path / "mine")
+        shown("show", recording, "save-4/kill/start", "--to", tmp_path / "mine")
     with pytest.raises(UsageError, match="is a file"):
-        shown("show", recording, "save-4/kill/op-003", "--to", tmp_path / "mine" / "thesis.txt")
+        shown("show", recording, "save-4/kill/start", "--to", tmp_path / "mine" / "thesis.txt")
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
 
 
@@ -128,7 +136,7 @@ def test_a_folder_that_is_no_recording_is_named(tmp_path):
 
 def test_unknown_states_saves_and_models_are_answered_with_known_ones(recording):
     with pytest.raises(UsageError, match="no state") as raised:
-        shown("show", recording, "save-4/kill/op-03")
+        shown("show", recording, "save-4/kill/op-0")
     assert raised.value.hint.startswith("did you mean save-4/kill/op-")
     with pytest.raises(UsageError, match="no save 'save-5'") as raised:
         shown("states", recording, "--window", "save-5")

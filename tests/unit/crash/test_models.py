@@ -81,7 +81,13 @@ def test_without_fsync_a_rename_to_a_new_name_is_unsafe_on_ext4_too():
         for state in states_of(script, "power-ext4").states
         if state.after == 4
     }
-    assert found == {"": NEW, "empty": b"", "half": NEW[: 2 * PAGE], "last-page-missing": NEW[: 3 * PAGE]}
+    assert found == {
+        "": NEW,
+        "empty": b"",
+        "half": NEW[: 2 * PAGE],
+        "last-page-missing": NEW[: 3 * PAGE],
+        "zeros": bytes(len(NEW)),
+    }
 
 
 def test_kill_gives_every_prefix_and_the_write_in_flight_torn():
@@ -128,7 +134,8 @@ def test_an_append_log_loses_its_unsynced_tail_only():
     )
     script.open("steps.db").write("steps.db", b"b" * 2 * PAGE).close("steps.db")
     found = {holds(state, "steps.db") for state in states_of(script, "power-ext4").states}
-    assert found == {b"a" * PAGE, b"a" * PAGE + b"b" * PAGE, b"a" * PAGE + b"b" * 2 * PAGE}
+    tails = (b"", b"b" * PAGE, b"b" * 2 * PAGE, bytes(2 * PAGE))
+    assert found == {b"a" * PAGE + tail for tail in tails}
 
 
 def rewritten():
@@ -191,7 +198,7 @@ def test_several_unsynced_files_are_damaged_one_by_one_all_together_and_the_newe
     script = Script().mark(1)
     for name in ("a.pt", "b.pt", "c.pt"):
         script.file_of(name, name[:1].encode() * 2 * PAGE)
-    last = [state for state in states_of(script, "power-ext4").states if state.after == 8]
+    last = [state for state in states_of(script, "power-xfs").states if state.after == 8]
     sizes = {
         (state.way, state.file): tuple(len(holds(state, f"{name}.pt")) // PAGE for name in "abc")
         for state in last
@@ -218,6 +225,34 @@ def test_the_kernel_may_have_written_back_the_older_files_only():
         if state.way == "newer-lost" and state.image.find("/out/done")
     }
     assert found == {"a.pt": (2, 0, 0, 0), "b.pt": (2, 2, 0, 0)}
+
+
+def fate(content):
+    return "zeros" if content.strip(b"\0") != content else "whole" if content else "empty"
+
+
+def test_ext4_may_have_sizes_of_files_on_disk_whose_data_is_still_on_its_way():
+    # seen: older files whole, the next ones in zeros of full length, the newest empty, until the next commit
+    script = Script().mark(1)
+    for name in "abc":
+        script.file_of(f"{name}.pt", name.encode() * 2 * PAGE)
+    found = {
+        tuple(fate(holds(state, f"{name}.pt")) for name in "abc")
+        for state in states_of(script, "power-ext4").states
+        if holds(state, "c.pt") is not None and state.lasting
+    }
+    whole, zeros, empty = "whole", "zeros", "empty"
+    assert found >= {
+        (zeros, whole, whole), (whole, zeros, whole), (whole, whole, zeros),
+        (zeros, empty, empty), (zeros, zeros, empty), (zeros, zeros, zeros),
+        (whole, zeros, empty), (whole, zeros, zeros),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ["power-xfs", "nfs"])
+def test_elsewhere_a_size_never_comes_before_the_data(model):
+    script = Script().mark(1).create("a.pt").write("a.pt", NEW).close("a.pt")
+    assert bytes(len(NEW)) not in {holds(state, "a.pt") for state in states_of(script, model).states}
 
 
 def test_a_synced_file_stands_among_others_that_lost_everything():

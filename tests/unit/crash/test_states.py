@@ -142,7 +142,7 @@ def test_files_of_equal_name_are_told_apart_by_their_path():
         .file_of("y.pt", b"3")
     )
     files = {state.file for state in states_of(script, "power-ext4").states}
-    assert files == {"", "a+x.pt", "b+x.pt"}
+    assert files == {"", "a+x.pt", "b+x.pt", "y.pt"}
 
 
 def test_odd_names_become_safe_ones():

@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from crash_samples import FINDINGS, SAVE, state
 from samestep.contract import Component, Outcome
-from samestep.report.crash.words import ending, final_paths, moment, told
+from samestep.crash.wording import WAYS
+from samestep.report.crash.words import Steps, ending, moment, told
 
 
 def test_the_sentence_names_the_file_before_and_after_and_what_the_run_goes_on_with():
@@ -41,7 +42,7 @@ def test_every_place_in_a_save_has_words(after, said):
 
 
 def test_a_file_is_called_by_the_name_it_gets_in_the_end():
-    assert final_paths(SAVE)[1:4] == ["checkpoint-6/model.safetensors"] * 3
+    assert Steps.of(SAVE).names[1:4] == ["model.safetensors"] * 3
 
 
 def test_files_of_one_name_are_told_apart_by_their_folder():
@@ -72,7 +73,7 @@ def test_a_torn_write_is_told_by_its_file(way, said):
         ("zeros", "optimizer.pt all zeros"),
         ("half", "of optimizer.pt only the first half"),
         ("all-lost", "without any unsynced data"),
-        ("alone", "of all unsynced data only optimizer.pt"),
+        ("newer-lost", "without the data written after optimizer.pt"),
     ],
 )
 def test_lost_data_is_told_behind_the_place(way, said):
@@ -140,3 +141,11 @@ def test_every_outcome_has_words(given, said):
 def test_what_a_run_goes_on_with_is_named_for_findings_about_state(slug):
     found = state("kill", after=14, outcome=Outcome.DIFFERENT, resume=6, findings=[slug])
     assert " with " in ending(found)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_damage_a_state_has_words_of_its_own(way):
+    damage = f"checkpoint-6/optimizer.pt: {WAYS[way]}"
+    said = moment(state("power-ext4", after=14, way=way, file="optimizer.pt", damage=damage).crash, SAVE)
+    assert WAYS[way] not in said
+    assert said != moment(state("power-ext4", after=14).crash, SAVE)

@@ -44,8 +44,8 @@ def crash_findings(point: CrashPoint, history: SaveHistory, judgement: Judgement
         slug = "in-place-overwrite" if history.overwrites else "last-good-deleted-first"
         found.append(finding(slug, f"{where}: no whole checkpoint is left, before the save there was one"))
     elif point.torn and outcome is not Outcome.LOST_WORK:
-        whole = "" if point.whole is None else f", the whole one of step {point.whole} was not"
-        found.append(finding("torn-checkpoint-selected", f"{where}: {listed(point.torn)} was used{whole}"))
+        whole = "" if point.whole is None else f", not the whole one of step {point.whole}"
+        found.append(finding("torn-checkpoint-selected", f"{where}: {listed(point.torn)} was picked{whole}"))
     if point.mixed and outcome is not Outcome.REFUSED:
         found.append(
             finding("mixed-generations", f"{where}: {listed(point.mixed)} holds files of several saves")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from samestep.contract import FINDINGS, Component, Outcome, Severity, worst_outcome
+from samestep.contract import FINDINGS, Component, Family, Outcome, Severity, worst_outcome
 from samestep.drill.judging.align import find_resume_step
 from samestep.drill.judging.beside import Beside
 from samestep.drill.judging.compare import Measure, by_rank, epoch_starts
@@ -86,6 +86,8 @@ class _Scene:
     @property
     def had_something(self) -> bool:
         """Whether a start from step 0 passes over a checkpoint: a whole one, or a damaged one without a word."""
+        if self.case.family == Family.CRASH:
+            return any(self.case.whole_steps)  # a save that never was complete is nothing to resume from
         untold = bool(self.case.damaged) and not names_damage(self.ending.log_tail, self.case.damaged)
         return any(self.case.whole_steps) or untold
 
@@ -212,7 +214,9 @@ def _without_consequences(
     if RANKS.search(case.changed):
         for record in findings:
             if record.slug in DATA_SLUGS or record.slug == "config-drift":
-                record.components = list(dict.fromkeys([Component.WORLD, *record.components]))
+                # dealt out anew, samples do not tell whether their order or the place in it was lost
+                data = [Component.DATA_POSITION] if record.slug in DATA_SLUGS else []
+                record.components = list(dict.fromkeys([Component.WORLD, *record.components, *data]))
     defects = [r for r in findings if r.severity is Severity.DEFECT and r.slug != "silent-restart"]
     if case.flipped and defects:
         first = min(defects, key=lambda record: FINDINGS[record.slug].rank)

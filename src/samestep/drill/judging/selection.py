@@ -96,7 +96,8 @@ def _older(step: int, newest: int, case: Case) -> FindingRecord:
 def _accepted(views: Sequence[View], case: Case) -> list[FindingRecord]:
     """Return the finding for damage that was loaded, unless the components lost say it better."""
     defects = [record for view in views for record in view.findings if record.severity is Severity.DEFECT]
-    parts = f"damaged on purpose: {listed(case.damaged)}"
+    how = "torn or missing" if case.family == Family.CRASH else "damaged on purpose"
+    parts = f"{how}: {listed(case.damaged)}"
     for record in defects:
         record.details = [*record.details, parts]
     if not defects or any(record.slug != "step-differs" for record in defects):

@@ -68,10 +68,12 @@ def strip_chart(summary: Summary, width: int) -> Any:
     count = max(row["column"] for row in operations) + 1
     room = _label_width(cells, operations)
     plot = width - room
-    x = alt.X("column:O", scale=alt.Scale(domain=list(range(count)), paddingInner=0.12), axis=None)
+    places = list(range(count))
+    x = alt.X("column:O", scale=alt.Scale(domain=places, paddingInner=0.12), axis=None)
+    points = alt.X("column:O", scale=alt.Scale(domain=places), axis=None)
     return alt.vconcat(
         _outcomes(cells, x, plot, room, glyphs=plot / count >= GLYPH_WIDTH),
-        _operations(operations, x, plot, room),
+        _operations(operations, points, plot, room),
         spacing=6,
     ).resolve_scale(color="independent", shape="independent")
 

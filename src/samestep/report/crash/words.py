@@ -32,7 +32,7 @@ _DAMAGES = {
     "last-page-missing": "{file} without its last page",
     "all-lost": "without any unsynced data",
     "all-half": "with half of every unsynced file",
-    "alone": "of all unsynced data only {file}",
+    "newer-lost": "without the data written after {file}",
 }
 
 _LOSSES = {
@@ -79,8 +79,8 @@ class Steps:
 
     @classmethod
     def of(cls, window: CrashWindow) -> Steps:
-        """Name the files of a save."""
-        paths = final_paths(window)
+        """Name the files of a save as they are called at its end."""
+        paths = [operation.file or operation.path for operation in window.operations]
         bases = Counter(PurePath(path).name for path in set(paths))
         names = [PurePath(path).name if bases[PurePath(path).name] == 1 else path for path in paths]
         return cls(window.operations, names)
@@ -88,18 +88,6 @@ class Steps:
     def position(self, after: int) -> int:
         """Return the place of the last operation that took effect; -1: none of this save did."""
         return sum(operation.index <= after for operation in self.operations) - 1
-
-
-def final_paths(window: CrashWindow) -> list[str]:
-    """Return for each operation the path that its file has after the last rename of it in the save."""
-    later: dict[str, str] = {}
-    paths = []
-    for operation in reversed(window.operations):
-        if operation.kind == "rename":
-            source = operation.text.removeprefix("rename ").removesuffix(f" to {operation.path}")
-            later[source] = later.get(operation.path, operation.path)
-        paths.append(later.get(operation.path, operation.path))
-    return paths[::-1]
 
 
 def told(scenario: ScenarioResult, window: CrashWindow | None = None, *, after_return: bool = False) -> str:
