@@ -109,7 +109,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = []
     max_states: Annotated[
-        int, Meta(description="Most disk states of interrupted saves that are restarted (family crash).", ge=0)
+        int,
+        Meta(description="Most disk states of interrupted saves that are restarted (family crash).", ge=0),
     ] = 40
     storage: Annotated[
         str,

@@ -13,7 +13,10 @@ from pathlib import Path
 
 INSTALL = Path(__file__).parents[2] / "scripts" / "install_filesystem_tools.sh"
 IMAGE_BYTES = {"ext4": 64 << 20, "xfs": 300 << 20}  # 300 MiB is the least that mkfs.xfs makes
-MKFS_OPTIONS = {"ext4": ("-b", "4096"), "xfs": ()}  # small ext4 would get smaller blocks, and Python smaller buffers
+MKFS_OPTIONS = {
+    "ext4": ("-b", "4096"),
+    "xfs": (),
+}  # small ext4 would get smaller blocks, and Python smaller buffers
 MOUNT_OPTIONS = {"ext4": "loop", "xfs": "loop,nouuid"}
 PATIENCE_SECONDS = 20.0
 CLONE_NEWNS = 0x0002_0000

@@ -168,21 +168,23 @@ def _fate(found, old, new):
     for word, content in (("whole", new), ("old", old)):
         if content is not None and found.digest == content.digest:
             return word
-    if new is not None and found.size == new.size and not any(found.read()):
+    if not found.size:
+        return "empty"
+    if not any(found.read()) and (new is None or found.size == new.size):
         return "zeros"
-    return "partial" if found.size else "empty"
+    return "there" if new is None else "partial"
 
 
-def table(observations):
-    """Return a page's table: what became of the files of each case at each moment."""
-    observations = list(observations)
-    moments = [seen.moment for seen in observations[0].seen if seen.moment != WRITING]
-    rows = [["writer", "file system", WRITING, *moments]]
+def table(observations, moments):
+    """Return a page's table: what became of the files of each case while it was written, and some seconds later."""
+    columns = [WRITING, *(f"+{moment} s" for moment in moments)]
+    rows = [["writer", "file system", *columns]]
     for observation in observations:
-        by_moment = {}
-        for seen in observation.seen:
-            by_moment.setdefault(seen.moment, []).append(_told(seen.files))
-        cells = ["<br>or ".join(dict.fromkeys(by_moment.get(moment, ["–"]))) for moment in rows[0][2:]]
+        told = {
+            column: [_told(seen.files) for seen in observation.seen if seen.moment == column]
+            for column in columns
+        }
+        cells = ["<br>or ".join(dict.fromkeys(told[column])) for column in columns]
         rows.append([observation.case.writer, observation.case.kind, *cells])
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|" + " --- |" * len(rows[0]), *lines[1:]]) + "\n"

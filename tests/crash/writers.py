@@ -1,4 +1,4 @@
-"""Programs that save as real training jobs do. Each gets the folder to save in, one on another file system, and a pause."""
+"""Programs that save as training jobs do. Each gets its folder, one on another file system, and seconds to pause."""
 
 from __future__ import annotations
 

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Self
 import click
 
 from samestep.report.terminal import DEFAULT_WIDTH, TerminalReport
-from samestep.report.view import count_of
+from samestep.report.view import count_of, shortened
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
     from samestep.drill.result import Control, CrashRecord, Criterion, DrillResult, ScenarioResult
+
+TITLE_WIDTH = 60
+"""Most characters of a title beside the bar."""
 
 
 class Progress:
@@ -74,7 +77,7 @@ class Progress:
     def running(self, title: str) -> None:
         """Show which scenario begins."""
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, description=title)
+            self._bar.update(self._task, description=shortened(title, TITLE_WIDTH))
 
     def scenario(self, result: ScenarioResult) -> None:
         """Print a scenario's line and move the bar; states of interrupted saves are summed up per save."""

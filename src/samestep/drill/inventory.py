@@ -132,6 +132,17 @@ def ignored_quantity(name: str) -> str:
     return _IGNORED_KINDS[kind].format(item) if item and kind in _IGNORED_KINDS else name
 
 
+def _saves_not_tried(result: DrillResult, *, tried: bool) -> list[str]:
+    """Say what is open about interrupted saves."""
+    if not tried or result.crash is None:
+        return ["power loss, and saves torn in the middle (family crash)"]
+    windows = result.crash.windows
+    left = sum(window.states - window.tried for window in windows)
+    names = " and ".join(window.name for window in windows)
+    untried = [f"{left} further disk states of {names} (--max-states)"] if left else []
+    return [*untried, f"interruptions of other saves than {names}"]
+
+
 def not_checked(result: DrillResult, options: DrillOptions, not_followed: Iterable[str] = ()) -> list[str]:
     """Say in sentences what this drill leaves open.
 
@@ -141,8 +152,8 @@ def not_checked(result: DrillResult, options: DrillOptions, not_followed: Iterab
         not_followed: what the probe said that it could not follow.
     """
     open_points = [f"not followed by the probe: {what}" for what in not_followed]
-    open_points.append("power loss and saves torn at every file operation")
     ran = {item.family for item in result.scenarios}
+    open_points += _saves_not_tried(result, tried=Family.CRASH in ran)
     if Family.TRANSFER not in ran:
         open_points.append("another number of processes, batch size or data set (--also)")
     open_points += [

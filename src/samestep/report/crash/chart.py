@@ -28,7 +28,7 @@ GLYPH_WIDTH = 7
 _COLOURS = {
     str(Outcome.DIFFERENT): "var(--chart-bad)",
     str(Outcome.RESTARTED): "var(--chart-restarted)",
-    NOTHING_LEFT: "var(--chart-lost)",
+    NOTHING_LEFT: "var(--ink)",
     str(Outcome.CRASHED): "var(--chart-crashed)",
     str(Outcome.LOST_WORK): "var(--chart-older)",
     str(Outcome.REFUSED): "var(--chart-refused)",
