@@ -7,7 +7,10 @@ import jsonschema
 import pytest
 
 from drilling import LOOP, ROOT, Project
-from samestep.process import tree_digest
+from samestep.contract import Family
+from samestep.drill.options import DrillOptions
+from samestep.drill.runner import Drill
+from samestep.process import Site, tree_digest
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -209,3 +212,33 @@ def shown(scenario):
     observed = ("outcome", "resume_step", "first_divergent_step", "exit_code")
     findings = [(record["slug"], record.get("step"), record["evidence"]) for record in scenario["findings"]]
     return (scenario["name"], *(scenario["observed"].get(name) for name in observed), findings)
+
+
+class Silent:
+    """A listener that keeps nothing."""
+
+    def __getattr__(self, name):
+        return lambda *arguments: None
+
+
+def test_where_no_namespaces_are_to_be_had_machines_take_turns(project, monkeypatch):
+    create = Site.create
+    monkeypatch.setattr(Site, "create", lambda *args, **kw: create(*args, **{**kw, "sequential": True}))
+    script = project.script(LOOP)
+    run_folder = project.folder / ".samestep" / "runs" / "sequential"
+    run_folder.mkdir(parents=True)
+    options = DrillOptions(
+        command=[sys.executable, script, "--out", "{out}"],
+        project=project.folder,
+        run_folder=run_folder,
+        only=frozenset({Family.CUT, Family.CRASH}),
+        max_states=2,
+        jobs=2,
+    )
+    result = Drill(options, Silent(), "test").run()
+    held = {item.name: item.holds for item in result.scenarios}
+    assert held["cut/after-save"]
+    assert held["cut/real-kill"]
+    assert {item.observed.outcome for item in result.scenarios if item.family == "crash"} == {"same"}
+    assert result.provenance["jobs"] == 1
+    assert not any(item.forked for item in result.scenarios)

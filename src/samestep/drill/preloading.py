@@ -46,7 +46,8 @@ def preload(workshop: Workshop, first: ControlRun) -> Preloaded | None:
     """Start the preloaded process for a run as its first control showed it; None where attempts must be fresh."""
     command = PythonCommand.parse(restart_command(workshop.options, OUT, CHECKPOINT))
     trained = first.record.traces
-    if command is None or len(trained) != 1:
+    only_seat = workshop.site.isolation.mode == "sequential"  # a preloaded process would never leave it
+    if command is None or len(trained) != 1 or only_seat:
         return None
     listed = read_modules(workshop.options.run_folder / "traces" / first.record.name, trained[0].header.pid)
     libraries, local = sort_modules(listed, [workshop.site.seat, workshop.options.project])
