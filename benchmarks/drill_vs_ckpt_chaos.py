@@ -1,10 +1,11 @@
 """Wall time per verified interruption: samestep drill against ckpt-chaos, same script, same run, same number of jobs.
 
-    python benchmarks/drill_vs_ckpt_chaos.py --chaos path/to/ckpt-chaos
+    python benchmarks/drill_vs_ckpt_chaos.py --chaos path/to/ckpt-chaos [--saves]
 
 Both tools get the same command and the same number of jobs; controls and reference runs are included in both
 times. An interruption counts as verified only when the restarted run really resumed from a checkpoint *and* what
-it did then was compared with an uninterrupted run. ckpt-chaos lives in its own virtual environment: the script
+it did then was compared with an uninterrupted run. With --saves only interrupted saves are tried on both sides, and
+every restart from one of their disk states counts. ckpt-chaos lives in its own virtual environment: the script
 makes one below ``benchmarks/.ckpt-chaos`` when ``--chaos`` is not given.
 """
 
@@ -47,10 +48,11 @@ CASES = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """One run of one tool: wall seconds and verified interruptions."""
+    """One run of one tool: wall seconds, verified interruptions, and different disk states that it knew of."""
 
     seconds: float
     verified: int
+    states: int = 0
 
     @property
     def each(self) -> float:
@@ -58,10 +60,11 @@ class Measurement:
         return self.seconds / self.verified if self.verified else float("inf")
 
 
-def run_samestep(case: Case, jobs: int, folder: Path) -> Measurement:
+def run_samestep(case: Case, jobs: int, folder: Path, saves: int) -> Measurement:
     """Drill with samestep and count restarts that resumed and were compared."""
     shutil.copy(ROOT / case.script, folder / "train.py")
     command = [sys.executable, "-m", "samestep.cli.main", "drill", "--json", "--jobs", str(jobs)]
+    command += ["--only", "crash", "--max-states", str(saves)] if saves else []
     started = time.monotonic()
     done = subprocess.run(
         [*command, "--", sys.executable, "train.py", "--out", "{out}"],
@@ -73,14 +76,20 @@ def run_samestep(case: Case, jobs: int, folder: Path) -> Measurement:
     seconds = time.monotonic() - started
     if done.returncode not in {0, 1}:
         raise SystemExit(f"samestep drill ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    scenarios = json.loads(done.stdout)["scenarios"]
+    result = json.loads(done.stdout)
+    scenarios = [item for item in result["scenarios"] if item["observed"]["outcome"] != "inconclusive"]
     verified = [
-        item for item in scenarios if item["observed"]["steps_verified"] and item["observed"]["resume_step"]
+        item
+        for item in scenarios
+        if saves or (item["observed"]["steps_verified"] and item["observed"]["resume_step"])
     ]
-    return Measurement(seconds, len(verified))
+    states = sum(window["states"] for window in (result.get("crash") or {}).get("windows", []))
+    return Measurement(seconds, len(verified), states)
 
 
-def run_chaos(case: Case, jobs: int, folder: Path, program: str, points: int) -> Measurement:
+def run_chaos(  # noqa: PLR0917 - each is another thing
+    case: Case, jobs: int, folder: Path, program: str, points: int, saves: int
+) -> Measurement:
     """Crash-test with ckpt-chaos and count crashes whose resume continued a checkpoint and was compared."""
     shutil.copy(ROOT / case.script, folder / "train.py")
     started = time.monotonic()
@@ -115,10 +124,12 @@ def run_chaos(case: Case, jobs: int, folder: Path, program: str, points: int) ->
         item
         for item in results
         if item["crashed"]
-        and item["outcome"].get("resumed_from_step")
-        and item["outcome"].get("weights_diff") is not None
+        and (
+            saves
+            or (item["outcome"].get("resumed_from_step") and item["outcome"].get("weights_diff") is not None)
+        )
     ]
-    return Measurement(seconds, len(verified))
+    return Measurement(seconds, len(verified), len(results))
 
 
 def chaos_program() -> str:
@@ -139,19 +150,22 @@ def main() -> None:
     parser.add_argument("--case", choices=list(CASES), default="plain")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--points", type=int, default=12, help="crash points for ckpt-chaos")
+    parser.add_argument(
+        "--saves", type=int, default=0, help="try interrupted saves only, at most this many states"
+    )
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     case, program = CASES[args.case], args.chaos or chaos_program()
     ratios = []
     for number in range(args.repeats):
         with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-            ours = run_samestep(case, args.jobs, Path(one))
-            theirs = run_chaos(case, args.jobs, Path(two), program, args.points)
+            ours = run_samestep(case, args.jobs, Path(one), args.saves)
+            theirs = run_chaos(case, args.jobs, Path(two), program, args.points, args.saves)
         ratios.append(theirs.each / ours.each)
         print(
             f"{number + 1}: samestep {ours.verified} verified in {ours.seconds:.0f} s ({ours.each:.2f} s each) · "
             f"ckpt-chaos {theirs.verified} verified in {theirs.seconds:.0f} s ({theirs.each:.2f} s each) · "
-            f"ratio {ratios[-1]:.1f}",
+            f"ratio {ratios[-1]:.1f} · disk states known: {ours.states} and {theirs.states}",
             flush=True,
         )
     print(
