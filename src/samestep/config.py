@@ -22,7 +22,7 @@ from samestep.contract import FINDINGS, Family
 from samestep.errors import ConfigError
 
 if typing.TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 ENVIRONMENT_PREFIX: Final = "SAMESTEP_"
 DEFAULT_ORIGIN: Final = "default"
@@ -31,6 +31,8 @@ DEFAULT_ORIGIN: Final = "default"
 _RESERVED: Final = frozenset({"SAMESTEP_DEBUG", "SAMESTEP_ORDERS", "SAMESTEP_XXHASH"})
 _SHORT_FLAGS: Final = {"grace_seconds": "grace", "timeout_seconds": "timeout", "inputs": "input"}
 _FAMILIES: Final = [str(family) for family in Family]
+MODELS: Final = ("kill", "nfs", "machine-lost", "power-ext4", "power-xfs", "posix-worst", "compound")
+STORAGES: Final = ("ext4", "xfs", "nfs", "tmpfs", "posix", "other")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         list[str],
         Meta(
             description="Persistence models whose disk states are tried (family crash): kill, nfs, machine-lost, "
-            "power-ext4, power-xfs, posix-worst. Empty: kill and power-ext4."
+            "power-ext4, power-xfs, posix-worst, compound. Empty: kill and power-ext4."
         ),
     ] = []
     max_states: Annotated[
@@ -115,8 +117,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     storage: Annotated[
         str,
         Meta(
-            description="File system that checkpoints are kept on (ext4, xfs, nfs, tmpfs): outcomes that only a weaker "
-            "one allows are notes. Empty: that of the project."
+            description="File system that checkpoints are kept on (ext4, xfs, nfs, tmpfs, posix, other): outcomes that "
+            "only a weaker one allows are notes. Empty: that of the project."
         ),
     ] = ""
     silence: Annotated[
@@ -160,6 +162,8 @@ def load_settings(flags: Mapping[str, Any], start: Path, environ: Mapping[str, s
     values = {name: _checked(name, item) for name, item in given.items()}
     _check_words("only", values, given, _FAMILIES)
     _check_words("silence", values, given, list(FINDINGS))
+    _check_words("models", values, given, MODELS)
+    _check_words("storage", values, given, ("", *STORAGES))
     return Settings(**values, origins={name: item.origin for name, item in given.items()})
 
 
@@ -290,9 +294,12 @@ def _plain(error: msgspec.ValidationError) -> str:
     return "is not usable: " + message[0].lower() + message[1:]
 
 
-def _check_words(name: str, values: Mapping[str, Any], given: Mapping[str, _Given], known: list[str]) -> None:
+def _check_words(
+    name: str, values: Mapping[str, Any], given: Mapping[str, _Given], known: Sequence[str]
+) -> None:
     """Refuse a word that is not in the vocabulary of setting ``name``."""
-    for word in values.get(name, ()):
+    words = values.get(name, ())
+    for word in [words] if isinstance(words, str) else words:
         if word not in known:
-            hint = suggestion(word, known) or f"known: {', '.join(known)}"
+            hint = suggestion(word, known) or f"known: {', '.join(filter(None, known))}"
             raise ConfigError(f"{given[name].origin}: {name} does not know {word!r}", hint=hint)

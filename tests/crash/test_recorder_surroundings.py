@@ -16,24 +16,8 @@ from samestep.crash.recorder import Order, abi, capability, running, supervisor_
 from samestep.crash.recorder.proof import prove
 from samestep.crash.recording import Recording
 from samestep.process import ProcessTree
+from sealing import SOURCE, sealed
 
-SOURCE = Path(__file__).parents[2] / "src"
-SEALED = """
-import ctypes, os, struct, sys
-sys.path.insert(0, {source!r})
-from samestep.crash.recorder import abi, kernel
-from samestep.crash.recorder.filter import _assemble
-architecture = abi.here()
-number, mask, error = {number}, {mask}, {error}
-lines = [(0x20, 0, "", ""), (0x15, number, "", "allow"), (0x20, 16 + 8, "", "")]
-lines += [(0x45, mask, "refuse", "allow")] if mask else [(0x15, 0xFFFFFFFF, "refuse", "refuse")]
-lines += ["refuse", (0x06, abi.SECCOMP_RET_ERRNO | error, "", ""), "allow", (0x06, abi.SECCOMP_RET_ALLOW, "", "")]
-code = _assemble(lines)
-kernel.control_process(abi.PR_SET_NO_NEW_PRIVS, 1)
-program = kernel._Program(len(code) // 8, code)
-kernel.call(architecture.seccomp, abi.SECCOMP_SET_MODE_FILTER, 0, ctypes.addressof(program))
-os.execv(sys.argv[1], sys.argv[1:])
-"""
 PROCESS_VM_READV = {"x86_64": 310, "aarch64": 270}
 WORK = """
 import os
@@ -43,12 +27,6 @@ for i in range({rounds}):
     os.rename("out/new", "out/now")
     os.mkdir("out/d"); os.rmdir("out/d")
 """
-
-
-def sealed(*, number, mask=0, error):
-    """Return the prefix of a command line that takes a system call, or some flags of it, away."""
-    text = SEALED.format(source=str(SOURCE), number=number, mask=mask, error=error)
-    return [sys.executable, "-c", text]
 
 
 @pytest.fixture

@@ -85,7 +85,9 @@ def drill(
     flags = {
         name: split_words(value) if name in {"only", "models"} else value for name, value in flags.items()
     }
-    options = drill_options(list(command), load_settings(flags, folder, os.environ), folder, replay or "")
+    options = drill_options(
+        list(command), load_settings(flags, folder, os.environ), folder, _whole_name(replay or "")
+    )
     if continued:
         options = replace(options, earlier=load_interrupted(_latest(options.run_folder), options.command))
     prepare_run_folder(options.run_folder)
@@ -173,6 +175,11 @@ def point_latest(folder: Path) -> None:
     fresh = link.with_name(f".latest.{os.getpid()}")
     fresh.symlink_to(os.path.relpath(folder, link.parent))
     fresh.replace(link)
+
+
+def _whole_name(replay: str) -> str:
+    """Return the name of a scenario; an interrupted save's may be given as ``samestep crash states`` lists it."""
+    return f"{Family.CRASH}/{replay}" if replay.startswith(("save-", "recovery")) else replay
 
 
 def _latest(run_folder: Path) -> Path:

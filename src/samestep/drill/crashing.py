@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,17 +15,15 @@ from samestep.crash.operations import Kind
 from samestep.crash.recorder import Fault, counted
 from samestep.crash.recorder.proof import prove
 from samestep.crash.recording import Recording
-from samestep.crash.replay import Replay, replay
 from samestep.crash.states import enumerate_states
-from samestep.crash.whole import Generation, wholeness
-from samestep.crash.windows import relative, save_windows
+from samestep.crash.whole import wholeness
+from samestep.crash.windows import relative
 from samestep.crash.wording import described, final_names
 from samestep.drill.judging.crash import SaveHistory
 from samestep.drill.judging.judgement import Case
-from samestep.drill.observe import Burst
 from samestep.drill.result import CrashOperation, CrashPoint, CrashRecord, CrashWindow, Expectation
+from samestep.drill.saves import saves_of
 from samestep.drill.scenario import Arrangement, DiskState, Scenario
-from samestep.drill.units import units_with_steps
 from samestep.process.storage import allowed_models, storage_type
 
 if TYPE_CHECKING:
@@ -35,9 +31,10 @@ if TYPE_CHECKING:
 
     from samestep.crash.operations import Operation
     from samestep.crash.states import CrashState, Enumeration
-    from samestep.crash.whole import Wholeness
+    from samestep.crash.whole import Generation, Wholeness
     from samestep.crash.windows import Window
     from samestep.drill.ground import ControlRun, Workshop
+    from samestep.drill.saves import Save
 
 SHARE = 4
 """One in so many of the states tried is one of the first save, before which nothing can be resumed, and one of a
@@ -50,43 +47,32 @@ RECORDING = "recording"
 
 
 @dataclass(frozen=True)
-class Save:
-    """One save of the control: its window, and what its checkpoints hold when it is complete."""
-
-    window: Window
-    generations: list[Generation]
-
-
-@dataclass(frozen=True)
 class TakenApart:
     """A save with every disk state that an interruption of it can leave.
 
     Attributes:
         label: its name in results.
         recording: of the run that made it.
+        save: what it wrote; steps are those of the whole run.
         enumeration: its disk states.
-        generations: what every checkpoint held after each save, up to and including this one.
-        earlier: number of the saves before it.
+        earlier: what every checkpoint held after each save before it.
         begun: steps complete when the recorded process began.
     """
 
     label: str
     recording: Recording
+    save: Save
     enumeration: Enumeration
-    generations: list[Generation]
-    earlier: int
+    earlier: list[Generation]
     begun: int = 0
 
     @property
     def history(self) -> SaveHistory:
         """What it found on the disk, and whether it writes over that."""
-        own = {item.path for item in self.generations if item.step == self._step}
-        before = {item.path for item in self.generations if item.step != self._step}
-        return SaveHistory(had_whole=self.earlier > 0, overwrites=bool(own & before))
-
-    @property
-    def _step(self) -> int:
-        return self.begun + self.enumeration.window.step
+        own = {item.path for item in self.save.generations}
+        return SaveHistory(
+            had_whole=bool(self.earlier), overwrites=any(item.path in own for item in self.earlier)
+        )
 
     def complete(self, state: CrashState) -> int:
         """Return the steps complete when the machine was lost."""
@@ -95,11 +81,20 @@ class TakenApart:
             for operation in self.recording.operations[: state.after + 1]
             if operation.kind is Kind.MARK
         ]
-        return self.begun + max([state.step, *marks])
+        return max(self.begun + max([state.step, *marks]), self.begun)
 
     def wholeness(self, state: CrashState) -> Wholeness:
         """Return which checkpoints a state holds whole, torn or mixed."""
-        return wholeness(state.image, self.generations)
+        return wholeness(state.image, [*self.earlier, *self.save.generations])
+
+    def unfinished(self, state: CrashState) -> int | None:
+        """Return the save's own step until it has written everything: its checkpoint need not be picked till then."""
+        return None if self.save.is_announced(state.image) else self.save.step
+
+    def due(self, state: CrashState) -> list[int]:
+        """Return the steps of the whole checkpoints of finished saves: the newest must not be passed over."""
+        whole = {step for _, step in self.wholeness(state).whole}
+        return sorted(whole - {self.unfinished(state)})
 
 
 @dataclass(frozen=True)
@@ -132,7 +127,8 @@ class Crashes:
         if named:
             name = named.removeprefix(f"{Family.CRASH}/")
             found = [(save, save.enumeration.state(name)) for save in self.saves]
-            return [(save, state) for save, state in found if state is not None]
+            # a state may be asked for by the name of another one with the same content
+            return [(save, replace(state, name=name)) for save, state in found if state is not None]
         chosen = []
         small = most // SHARE if len(self.saves) > 1 else 0
         for save in self.saves:
@@ -158,28 +154,38 @@ class Crashes:
         return [self._scenario(save, state, verify) for save, state in chosen]
 
     def _scenario(self, save: TakenApart, state: CrashState, verify: Callable[[int], int]) -> Scenario:
-        found = save.wholeness(state)
+        found, due = save.wholeness(state), save.due(state)
         torn = max(found.torn, key=lambda unit: unit.step, default=None)
         lost = [] if torn is None else [*torn.damaged, *torn.missing]
         mixed = [name for unit in found.mixed for names in list(unit.files.values())[:-1] for name in names]
-        allowed = state.model in allowed_models(self.record.storage)
         return Scenario(
             name=f"{Family.CRASH}/{state.name}",
             family=Family.CRASH,
             title=f"{save.label}: {state.last}" + (f"; {state.damage}" if state.damage else ""),
             disk=DiskState("", crash=f"{Family.CRASH}/{state.name}"),
             expected=Expectation(
-                outcomes=[Outcome.SAME] if allowed else list(Outcome), resume_step=found.newest or 0
+                outcomes=[Outcome.SAME] if self._allows(state) else list(Outcome),
+                resume_step=max(due, default=0),
             ),
             case=Case(
                 family=str(Family.CRASH),
                 cut_step=save.complete(state),
                 whole_steps=sorted({step for _, step in found.whole}),
+                unfinished_step=save.unfinished(state),
                 damaged=(lost or mixed) if torn else [],
                 damaged_step=torn.step if torn else None,
             ),
-            verify_steps=verify(found.newest or 0),
+            verify_steps=verify(max(due, default=0)),
         )
+
+    def _allows(self, state: CrashState) -> bool:
+        """Say whether the storage in use allows a state, under any of the models that give it."""
+        return bool(models_of(state) & allowed_models(self.record.storage))
+
+    def close(self) -> None:
+        """Close the recordings."""
+        for save in self.saves:
+            save.recording.close()
 
     def fault_scenarios(self) -> list[Scenario]:
         """Return a run whose disk is full in the middle of a save and stays so, and one that meets an error once."""
@@ -214,7 +220,7 @@ class Crashes:
             torn=[unit.path for unit in found.torn],
             mixed=[unit.path for unit in found.mixed],
             lasting=bool(state.lasting),
-            allowed=state.model in allowed_models(self.record.storage),
+            allowed=self._allows(state),
             also=len(state.also),
         )
 
@@ -241,37 +247,23 @@ def _failing_disk(name: str, what: str, window: Window, fault: Fault) -> Scenari
     )
 
 
-def whole_steps_after(recording: Recording, save_steps: Sequence[int]) -> list[int]:
-    """Return the steps of the checkpoints that are whole at the end of a run, of saves that met no error."""
-    return sorted({step for _, step in _left_after(recording, save_steps).whole})
+def models_of(state: CrashState) -> set[str]:
+    """Return every persistence model that gives a state; of a second interruption the one of that."""
+    names = [name.rpartition("/again/")[2] for name in (state.name, *state.also)]
+    return {name.split("/")[1] for name in names}
 
 
-def point_after_fault(recording: Recording, save_steps: Sequence[int], title: str) -> CrashPoint:
+def point_after_fault(left: Wholeness, title: str) -> CrashPoint:
     """Return what a run on a failing disk has left, as the state of an interrupted save."""
-    left = _left_after(recording, save_steps)
     return CrashPoint(
         window="",
         model="fault",
-        after=len(recording.operations) - 1,
+        after=0,
         last=title,
         whole=left.newest,
         torn=[unit.path for unit in left.torn],
         mixed=[unit.path for unit in left.mixed],
     )
-
-
-def _left_after(recording: Recording, save_steps: Sequence[int]) -> Wholeness:
-    """Compare the end of a run with its saves that met no error."""
-    failed = [operation.index for operation in recording.operations if operation.injected]
-    saves = _saves(recording, save_steps)
-    ends = [*(save.window.first for save in saves[1:]), len(recording.operations)]
-    generations = [
-        generation
-        for save, end in zip(saves, ends, strict=True)
-        if not any(save.window.first <= index < end for index in failed)
-        for generation in save.generations
-    ]
-    return wholeness(replay(recording, Image(recording.header.roots[0])), generations)
 
 
 def prepare(workshop: Workshop, control: ControlRun, around: int) -> Crashes:
@@ -283,60 +275,36 @@ def prepare(workshop: Workshop, control: ControlRun, around: int) -> Crashes:
     """
     recording = Recording.open(workshop.recording)
     options = workshop.options
-    storage = options.storage or storage_type(options.project)
+    place = Path(options.durable) if Path(options.durable).is_absolute() else options.project
     differences = prove(recording, control.final)
     record = CrashRecord(
         tier=recording.header.tier,
         operations=sum(operation.kind is not Kind.MARK for operation in recording.operations),
         proven=recording.header.complete and not differences,
         models=list(options.models),
-        storage=storage,
+        storage=options.storage or storage_type(place),
         seed=SEED,
         notes=[*recording.header.notes, *differences[:3]],
     )
-    saves = _saves(recording, control.facts.save_steps)
+    saves = saves_of(recording, control.facts.save_steps, workshop.snapshots)
     base = Image(recording.header.roots[0])
-    models = [model for model in options.models if model != COMPOUND]
+    # a second interruption needs a first one
+    models = [model for model in options.models if model != COMPOUND] or ["kill"]
     apart = []
-    for number, save in enumerate(saves):
-        if number == 0 or save.window.step == around:
-            generations = [item for earlier in saves[: number + 1] for item in earlier.generations]
-            enumeration = enumerate_states(recording, save.window, base, models)
-            apart.append(TakenApart(save.window.name, recording, enumeration, generations, number))
+    for number in _telling(saves, around):
+        save = saves[number]
+        earlier = [item for before in saves[:number] for item in before.generations]
+        enumeration = enumerate_states(recording, save.window, base, models)
+        apart.append(TakenApart(save.window.name, recording, save, enumeration, earlier))
     record.windows = [window_record(save) for save in apart]
     return Crashes(record, apart, workshop.snapshots / "crash")
 
 
-def _saves(recording: Recording, save_steps: Sequence[int]) -> list[Save]:
-    """Return the saves that made checkpoints, with what these hold at the end of each."""
-    root = recording.header.roots[0]
-    steps, position = Replay(Image(root), recording), 0
-    found = []
-    for window in sorted(save_windows(recording), key=lambda window: window.last):
-        while position <= window.last:
-            steps.step(recording.operations[position])
-            position += 1
-        if window.step in save_steps:
-            generations = generations_of(steps.image, window, recording, window.step)
-            found += [Save(window, generations)] if generations else []
-    return found
-
-
-def generations_of(image: Image, window: Window, recording: Recording, step: int) -> list[Generation]:
-    """Return the checkpoints that a save has made or changed.
-
-    Args:
-        image: what was there at its end.
-        window: its operations.
-        recording: that holds them.
-        step: steps complete in them.
-    """
-    kept = image.copy()
-    touched = _touched(recording, window, recording.header.roots[0])
-    with tempfile.TemporaryDirectory(prefix="samestep-save-") as folder:
-        materialise(kept, Path(folder))
-        units = units_with_steps(Path(folder), [Burst(step, tuple(touched))])
-    return [Generation.of(kept, unit.path, step, unit.files) for unit, _ in units]
+def _telling(saves: Sequence[Save], around: int) -> list[int]:
+    """Return the numbers of the saves to take apart: the first, and the one after step ``around`` or next to it."""
+    if len(saves) < 2:
+        return list(range(len(saves)))
+    return [0, min(range(1, len(saves)), key=lambda number: (abs(saves[number].step - around), -number))]
 
 
 def _cuts(states: Iterable[CrashState]) -> dict[str, list[int]]:
@@ -347,25 +315,13 @@ def _cuts(states: Iterable[CrashState]) -> dict[str, list[int]]:
     return found
 
 
-def _touched(recording: Recording, window: Window, root: str) -> set[str]:
-    paths: set[str] = set()
-    for index in window.operations:
-        operation = recording.operations[index]
-        paths.update(
-            os.path.relpath(path, root)
-            for path in (operation.path, operation.target)
-            if path.startswith(root)
-        )
-    return paths
-
-
 def window_record(save: TakenApart) -> CrashWindow:
     """Return what the result says about a save."""
     window, root = save.enumeration.window, save.recording.header.roots[0]
     operations = [save.recording.operations[index] for index in window.operations]
     return CrashWindow(
         name=save.label,
-        step=save.begun + window.step,
+        step=save.save.step,
         operations=operation_records(operations, root),
         counts=[str(count) for count in save.enumeration.counts],
         states=len(save.enumeration.states),

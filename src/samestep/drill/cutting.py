@@ -12,9 +12,10 @@ from samestep.contract import Severity
 from samestep.crash.recording import Recording
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.attempt import Attempt
-from samestep.drill.crashing import RECORDING, point_after_fault, whole_steps_after
+from samestep.drill.crashing import RECORDING, point_after_fault
 from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.observe import last_words_save, save_bursts
+from samestep.drill.saves import left_after
 from samestep.drill.scenario import Arrangement
 from samestep.process import copy_tree
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _DISK_ERROR = re.compile(
-    r"no space left|errno 28|enospc|input/output error|errno 5\b|i/o error|disk", re.IGNORECASE
+    r"no space|errno (5|28)\b|enospc|input/output error|i/o error|disk (is )?full", re.IGNORECASE
 )
 
 
@@ -185,17 +186,16 @@ def _from_failing_disk(ground: Ground, scenario: Scenario, folder: Path, label: 
         machine.snapshot(folder)
         record = attempt.record()
         with Recording.open(machine.folder / RECORDING) as recording:
-            point = point_after_fault(recording, ground.control.facts.save_steps, scenario.title)
+            left = left_after(recording, ground.control.facts.save_steps, ground.workshop.snapshots)
             met = any(operation.injected for operation in recording.operations)
-            saves = whole_steps_after(recording, ground.control.facts.save_steps)
     return DiskStateMade(
         folder,
         records=[record],
         findings=fault_findings(record),
         reached=met,
         steps=record.steps,
-        saves=saves,
-        crash=point,
+        saves=sorted({step for _, step in left.whole}),
+        crash=point_after_fault(left, scenario.title),
     )
 
 

@@ -13,6 +13,7 @@ from samestep.drill.command import restart_command, start_command
 from samestep.drill.judging.judgement import Reference
 from samestep.drill.units import newest_unit
 from samestep.errors import MachineError
+from samestep.process import tree_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +100,11 @@ class Workshop:
             yield machine
         finally:
             machine.destroy()
+
+    def code_digest(self) -> str:
+        """Return a digest of the project files that every machine gets."""
+        with self.machine("code") as machine:
+            return tree_digest(machine.project)
 
     def patience(self, control_seconds: float) -> float:
         """Return how long a restart may take: not much longer than the whole control, and never more than allowed."""

@@ -5,23 +5,37 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from samestep.checkpoints import Unit
     from samestep.trace import StepRecord, Trace
 
 _DIGITS = re.compile(r"\d+")
 
+_GOES_ON = 4
+"""A file that is seen to change so often is written in the background; less often, it was also marked or deleted."""
+
+_GAP = 3
+"""Most steps between two such changes."""
+
 
 @dataclass(frozen=True)
 class Burst:
-    """The paths under the durable folder that changed after ``step`` steps were complete."""
+    """The paths under the durable folder that changed after ``step`` steps were complete.
+
+    Attributes:
+        step: steps complete in what was saved.
+        paths: relative to the durable folder.
+        done: steps complete when the last of it was written, where that went on in the background.
+    """
 
     step: int
     paths: tuple[str, ...]
+    done: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,8 +61,12 @@ class ControlFacts:
     followed: bool = True
 
     def newest_save(self, step: int) -> int:
-        """Return the newest save with at most ``step`` complete steps; 0 when there is none."""
-        return max((save for save in self.save_steps if save <= step), default=0)
+        """Return the newest save that was written when ``step`` steps were complete; 0 when there is none."""
+        return max((save for save in self.save_steps if self.done(save) <= step), default=0)
+
+    def done(self, save: int) -> int:
+        """Return the steps complete when the last file of a save was written."""
+        return max([save, *(burst.done for burst in self.bursts if burst.step == save)])
 
 
 def facts_of(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[str], bool]) -> ControlFacts:
@@ -75,11 +93,48 @@ def save_bursts(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[st
     """
     shapes = {_shape(name) for unit in units for name in (*unit.files, *unit.pointers)}
     bursts: dict[int, set[str]] = {}
-    for path, steps in _sightings(traces).items():
+    done: dict[int, int] = {}
+    sightings = _sightings(traces)
+    background = _in_background(sightings)
+    for path, steps in sightings.items():
         if not is_log(path) and (not shapes or _shape(path) in shapes):
-            for step in steps:
+            begun = next((background[part] for part in _parts(path) if part in background), None)
+            if begun is not None:
+                done[begun] = max(done.get(begun, 0), *_in_a_row(steps))
+            for step in steps if begun is None else [begun]:
                 bursts.setdefault(step, set()).add(path)
-    return [Burst(step, tuple(sorted(bursts[step]))) for step in sorted(bursts)]
+    return [Burst(step, tuple(sorted(bursts[step])), done.get(step, 0)) for step in sorted(bursts)]
+
+
+def _in_background(sightings: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return the files and folders that are named after a step and changed again and again after it, with that step.
+
+    A save in the background is seen at many steps; what it saves is the state of the step it began after, which may
+    be the one before it is first seen.
+    """
+    seen: dict[str, set[int]] = {}
+    for path, steps in sightings.items():
+        for part in _parts(path):
+            seen.setdefault(part, set()).update(steps)
+    found = {}
+    for part, all_steps in seen.items():
+        steps = _in_a_row(sorted(all_steps))
+        numbers = {int(digits) for digits in _DIGITS.findall(PurePosixPath(part).name)}
+        begun = [step for step in (steps[0], steps[0] - 1) if step in numbers]
+        if begun and len(steps) >= _GOES_ON:
+            found[part] = begun[0]
+    return found
+
+
+def _parts(path: str) -> list[str]:
+    """Return a path and the folders that it lies in."""
+    return [path, *map(str, PurePosixPath(path).parents)]
+
+
+def _in_a_row(steps: Sequence[int]) -> Sequence[int]:
+    """Return the first steps that follow one another closely; after a gap the file is deleted, or another one."""
+    gaps = (place for place, (before, after) in enumerate(pairwise(steps), start=1) if after - before > _GAP)
+    return steps[: next(gaps, len(steps))]
 
 
 def last_words_save(traces: Sequence[Trace], bursts: Sequence[Burst], written: float) -> int | None:

@@ -75,11 +75,14 @@ class Planner:
         return sorted(points.values(), key=_moment)
 
     def damage_point(self) -> ParkPoint:
-        """Return the place whose newest checkpoint is damaged: late, with enough steps to follow."""
+        """Return the place whose newest checkpoint is damaged."""
+        return ParkPoint("boundary", self._some_steps_after(self.damaged_save()))
+
+    def damaged_save(self) -> int:
+        """Return the save that is damaged and taken apart: late, with enough steps to follow."""
         saves = self.facts.save_steps
         late = [save for save in saves[1:] if self.facts.steps - save >= self.options.verify_steps]
-        save = late[-1] if late else saves[max(0, len(saves) - 2)]
-        return ParkPoint("boundary", self._some_steps_after(save))
+        return late[-1] if late else saves[max(0, len(saves) - 2)]
 
     def scenarios(self, units_at: dict[str, Sequence[tuple[Unit, int]]]) -> list[Scenario]:
         """Return everything that can be tried; see `choose`.
@@ -104,7 +107,8 @@ class Planner:
 
     def _some_steps_after(self, save: int) -> int:
         following = min((other for other in self.facts.save_steps if other > save), default=self.facts.steps)
-        return min(save + 2, max(save, following - 1))
+        soon, done = min(save + 2, max(save, following - 1)), self.facts.done(save)
+        return soon if done == save else min(done + 1, self.facts.steps)  # a thread may be a step late
 
     def _first_save(self) -> int:
         """Return the first save that is followed by enough steps, else the first."""
@@ -205,12 +209,16 @@ class Planner:
         return Case(
             family=str(family),
             cut_step=complete,
-            whole_steps=[save for save in self.saves if save <= complete],
+            whole_steps=self._written(complete),
             to_end=to_end,
         )
 
     def _resume(self, complete: int) -> int:
-        return max((save for save in self.saves if save <= complete), default=0)
+        return max(self._written(complete), default=0)
+
+    def _written(self, complete: int) -> list[int]:
+        """Return the saves whose last file was written when so many steps were complete."""
+        return [save for save in self.saves if self.facts.done(save) <= complete]
 
     def _twice(self) -> list[Scenario]:
         """Cut, restart, cut again after the next save: a wrong counter shows only now."""
@@ -294,7 +302,7 @@ class Planner:
                 case=Case(
                     family=str(Family.TRANSFER),
                     cut_step=cut.complete,
-                    whole_steps=[save for save in self.saves if save <= cut.complete],
+                    whole_steps=self._written(cut.complete),
                     changed=" ".join(args),
                 ),
                 verify_steps=cut.verify_steps,

@@ -8,8 +8,10 @@ shows for the first time is shown again by a truly fresh process before it is be
 from __future__ import annotations
 
 import os
+import re
 import threading
 import zlib
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +42,8 @@ SAMPLE = 50
 ENVIRONMENTS = ("site-packages", "dist-packages")
 
 Kind = tuple[str, ...]
+
+_ERROR = re.compile(r"\b\w*(?:Error|Exception)\b")
 
 
 def preload(workshop: Workshop, first: ControlRun) -> Preloaded | None:
@@ -109,7 +113,7 @@ class Forks:
         self.trusted = not workshop.options.fresh
         self._workshop = workshop
         self._first = first
-        self._known: set[Kind] = set()
+        self._agreed: dict[Kind, Future[bool]] = {}
         self._lock = threading.Lock()
         self._preloaded: Preloaded | None = None
         self._starter: threading.Thread | None = None
@@ -121,7 +125,8 @@ class Forks:
             self._starter.start()
 
     def _start(self) -> None:
-        self._preloaded = preload(self._workshop, self._first)
+        if not self._workshop.stop.is_set():
+            self._preloaded = preload(self._workshop, self._first)
 
     def close(self) -> None:
         """End the preloaded process."""
@@ -145,13 +150,24 @@ class Forks:
         self._starter.join()
         if self._preloaded is None or not self.trusted:
             return run(None)
-        forked = run(self._preloaded)
+        try:
+            forked = run(self._preloaded)
+        except MachineError:  # the preloaded process is gone: what it was to do is done afresh
+            self.trusted = False
+            return run(None)
         forked.forked = True
         kind = kind_of(scenario, forked)
-        if not self._is_new(kind) and not _is_sampled(scenario):
-            return forked
-        fresh = run(None)
-        if kind_of(scenario, fresh) != kind:
+        agreed, is_first = self._agreement(kind)
+        if not is_first and not _is_sampled(scenario):
+            return forked if agreed.result() else run(None)
+        agrees = False
+        try:
+            fresh = run(None)
+            agrees = kind_of(scenario, fresh) == kind
+        finally:
+            if is_first:
+                agreed.set_result(agrees)
+        if not agrees:
             self.trusted = False
             evidence = (
                 f"forked: {forked.observed.outcome} ({forked.observed.summary}); the fresh process counts"
@@ -159,11 +175,11 @@ class Forks:
             fresh.findings.append(finding("fork-differs", evidence))
         return fresh
 
-    def _is_new(self, kind: Kind) -> bool:
+    def _agreement(self, kind: Kind) -> tuple[Future[bool], bool]:
+        """Return whether a fresh process has shown this kind too, known sooner or later, and whether to find it out."""
         with self._lock:
-            new = kind not in self._known
-            self._known.add(kind)
-            return new
+            is_first = kind not in self._agreed
+            return self._agreed.setdefault(kind, Future()), is_first
 
 
 def can_fork(scenario: Scenario) -> bool:
@@ -172,10 +188,11 @@ def can_fork(scenario: Scenario) -> bool:
 
 
 def kind_of(scenario: Scenario, result: ScenarioResult) -> Kind:
-    """Return what makes a result the same kind as another: the outcome, the findings and the file that was hit."""
+    """Return what makes a result the same kind as another: outcome, findings, error and the file that was hit."""
     slugs = sorted(record.slug for record in result.findings)
+    errors = sorted({error for record in result.findings for error in _ERROR.findall(record.evidence)})
     hit = result.crash.file if result.crash else ""
-    return (str(scenario.family), hit, str(result.observed.outcome), *slugs)
+    return (str(scenario.family), hit, str(result.observed.outcome), *slugs, *errors)
 
 
 def _is_sampled(scenario: Scenario) -> bool:

@@ -322,6 +322,7 @@ class DrillResult(msgspec.Struct, kw_only=True):
         scenarios: in the order of the plan.
         findings: findings that belong to no single scenario.
         inventory: component inventory.
+        fingerprint: digest of code, settings and versions, which results rest on.
         crash: what the family ``crash`` rests on; None when no save was recorded.
         not_checked: what this drill did not check, in sentences.
         interrupted: the drill was ended before its plan was done.
@@ -342,6 +343,7 @@ class DrillResult(msgspec.Struct, kw_only=True):
     scenarios: list[ScenarioResult] = []
     findings: list[FindingRecord] = []
     inventory: list[InventoryRow] = []
+    fingerprint: str = ""
     crash: CrashRecord | None = None
     not_checked: list[str] = []
     interrupted: bool = False

@@ -18,7 +18,7 @@ from samestep.crash.models import COMPOUND
 from samestep.crash.recorder.capability import capability
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.command import check_command, replay_command
-from samestep.drill.continuing import content_digest, reusable
+from samestep.drill.continuing import carry_over, content_digest, fingerprint, reusable
 from samestep.drill.control import run_first_control, run_reference, run_unwatched, save_setting
 from samestep.drill.crashing import prepare
 from samestep.drill.execute import run_scenario, silence
@@ -123,6 +123,8 @@ class Drill:
             kill_all_trees()
             self.result.interrupted = True
             self._interruption = getattr(interrupt, "exit_code", ExitCode.INTERRUPTED)
+            if self.options.earlier is not None:
+                carry_over(self.options.earlier, self.result)
         self.result.seconds = time.monotonic() - started
         self._conclude()
         return self.result
@@ -144,13 +146,14 @@ class Drill:
         criterion = criteria.derive(first.record.traces, second.record.traces)
         ground = Ground(workshop, second, first, criterion)
         self.result.provenance["versions"] = second.record.traces[0].header.versions
+        self.result.fingerprint = fingerprint(workshop.code_digest(), self.result.provenance)
         self._not_followed += second.record.ending.not_followed
         if self._recorded:
             ground = replace(ground, crashes=self._prepare_crashes(ground, planner))
         self.result.criterion = criterion
         self.result.control = self._control(ground, unwatched)
         if self.options.earlier is not None:
-            self._known = reusable(self.options.earlier, self.result.control)
+            self._known = reusable(self.options.earlier, self.result)
             self.listener.phase(f"going on with {len(self._known)} results of the interrupted drill")
         if self.result.control.watching_proven is False:
             self.result.findings.append(finding("watching-changes-run", self.result.control.watching))
@@ -172,7 +175,8 @@ class Drill:
         if self.result.crash is not None:
             self.listener.recorded(self.result.crash)
         self.listener.planned([scenario.title for scenario in scenarios])
-        with contextlib.closing(Forks(workshop, first)) as forks:
+        closed = contextlib.nullcontext() if ground.crashes is None else contextlib.closing(ground.crashes)
+        with closed, contextlib.closing(Forks(workshop, first)) as forks:
             forks.prepare(scenarios)
             for result in self._run_all(ground, scenarios, forks):
                 result.replay = replay_command(self.options, result.name)
@@ -253,8 +257,7 @@ class Drill:
 
     def _prepare_crashes(self, ground: Ground, planner: Planner) -> Crashes | None:
         """Take the recorded saves apart; a recording that does not explain what is on disk proves nothing."""
-        save = ground.control.facts.newest_save(planner.damage_point().step)
-        crashes = prepare(ground.workshop, ground.control, save)
+        crashes = prepare(ground.workshop, ground.control, planner.damaged_save())
         self.result.crash = crashes.record
         if crashes.record.proven and crashes.saves:
             if COMPOUND in self.options.models and (again := second_interruption(ground, crashes)):

@@ -111,7 +111,7 @@ class Preloaded:
         """
         address = machine.site.base / "preload.sock"
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(address))
+            _bind(listener, address)
             listener.listen(1)
             listener.settimeout(IMPORT_SECONDS)
             order = {
@@ -187,6 +187,16 @@ class Preloaded:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _bind(listener: socket.socket, address: Path) -> None:
+    try:
+        listener.bind(str(address))
+    except OSError as error:
+        raise MachineError(
+            f"no socket can be made at {address}: {error}",
+            hint="choose a shorter --work-dir, or drill with --fresh",
+        ) from error
 
 
 def _connected(listener: socket.socket, tree: ProcessTree) -> socket.socket:

@@ -15,6 +15,9 @@ _ALLOWED = {
     "nfs": _ALWAYS | {"nfs"},
     "nfs4": _ALWAYS | {"nfs"},
 }
+_ALLOWED["posix"] = _ALWAYS | {"nfs", "power-ext4", "power-xfs", "posix-worst"}
+"""No file system by itself: what users name whose storage promises no more than POSIX does."""
+
 _OTHERS = _ALWAYS | {"power-ext4", "power-xfs"}
 """Of a file system whose promises are not known here: no more than the common ones make."""
 

@@ -81,6 +81,43 @@ def test_a_rank_that_runs_ahead_of_the_writer_makes_no_save_of_its_own():
     assert [burst.step for burst in save_bursts([ahead, writer], [FOLDER_UNIT], is_log)] == [1]
 
 
+def background(named, first, last, file="model.bin"):
+    """Steps at which a folder named after one step changes over and over."""
+    changed = [f"checkpoint-{named}/{file}"]
+    return [step(n, durable=changed if first <= n <= last else ()) for n in range(1, last + 4)]
+
+
+def test_a_save_that_goes_on_in_the_background_is_one_of_the_step_in_its_name():
+    (burst,) = save_bursts([trace(background(4, 5, 12))], [FOLDER_UNIT], is_log)
+    assert (burst.step, burst.done) == (4, 12)
+
+
+def test_files_that_follow_in_the_background_belong_to_their_folder():
+    steps = background(4, 4, 9)
+    steps[9].durable = steps[10].durable = ["checkpoint-4/rng.pth"]
+    (burst,) = save_bursts([trace(steps)], [FOLDER_UNIT], is_log)
+    assert (burst.step, burst.done) == (4, 11)
+    assert burst.paths == ("checkpoint-4/model.bin", "checkpoint-4/rng.pth")
+
+
+def test_what_is_overwritten_at_every_step_is_saved_at_every_step():
+    unit = Unit("last.pt", "plain", None, ("last.pt",))
+    steps = [step(n, durable=["last.pt"]) for n in range(1, 7)]
+    assert [burst.step for burst in save_bursts([trace(steps)], [unit], is_log)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_checkpoint_that_is_deleted_soon_was_not_written_in_the_background():
+    folders = {n: [f"checkpoint-{n}/model.bin", f"checkpoint-{n - 2}/model.bin"] for n in range(2, 9, 2)}
+    steps = [step(n, durable=folders.get(n, ())) for n in range(1, 9)]
+    bursts = save_bursts([trace(steps)], [FOLDER_UNIT], is_log)
+    assert [(burst.step, burst.done) for burst in bursts] == [(2, 0), (4, 0), (6, 0), (8, 0)]
+
+
+def test_a_save_in_the_background_counts_when_it_is_done():
+    facts = facts_of([trace(background(4, 5, 12))], [FOLDER_UNIT], is_log)
+    assert (facts.save_steps, facts.newest_save(11), facts.newest_save(12)) == ([4], 0, 4)
+
+
 def test_an_epoch_ends_where_samples_come_again():
     order = [[0, 1], [2, 3], [1, 0], [3, 2], [2, 0]]
     assert epoch_ends([step(i + 1, samples) for i, samples in enumerate(order)]) == [2, 4]

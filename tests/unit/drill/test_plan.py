@@ -6,7 +6,7 @@ import pytest
 
 from samestep.checkpoints import Unit
 from samestep.contract import Family, Outcome
-from samestep.drill.observe import ControlFacts
+from samestep.drill.observe import Burst, ControlFacts
 from samestep.drill.options import DrillOptions
 from samestep.drill.plan import Planner, choose
 from samestep.drill.scenario import Arrangement
@@ -205,3 +205,12 @@ def test_a_transfer_is_named_without_its_secrets():
     (transfer,) = [item for item in found if item.family is Family.TRANSFER]
     assert "s3cr3t" not in transfer.name + transfer.title
     assert transfer.extra_args == ["--hub_token", "s3cr3t", "--lr", "1"]
+
+
+def test_a_run_that_saves_in_the_background_is_cut_when_the_save_is_done():
+    bursts = [Burst(step, (), step + 4) for step in (6, 12, 18)]
+    planner = Planner(facts(save_steps=[6, 12, 18], bursts=bursts), options())
+    cut = next(cut for cut in planner.cuts() if cut.name == "cut/after-save")
+    assert cut.complete == 11
+    (scenario,) = [item for item in planner.scenarios({}) if item.name == "cut/after-save"]
+    assert scenario.expected.resume_step == 6

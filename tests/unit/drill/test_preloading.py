@@ -1,5 +1,6 @@
 """Which restarts are forked, and when a fresh process confirms them."""
 
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ from samestep.contract import Family, Outcome
 from samestep.drill.preloading import FEWEST, Forks
 from samestep.drill.result import Observation
 from samestep.drill.scenario import Arrangement
+from samestep.errors import MachineError
 
 
 def scenario(family=Family.DAMAGE, arrangement=Arrangement.SNAPSHOT):
@@ -15,7 +17,7 @@ def scenario(family=Family.DAMAGE, arrangement=Arrangement.SNAPSHOT):
 
 
 def result(outcome, *slugs):
-    findings = [SimpleNamespace(slug=slug) for slug in slugs]
+    findings = [SimpleNamespace(slug=slug, evidence="") for slug in slugs]
     observed = Observation(outcome=outcome, summary="as told")
     return SimpleNamespace(observed=observed, findings=findings, forked=False, crash=None)
 
@@ -36,7 +38,7 @@ class Runs:
 def forks(monkeypatch):
     monkeypatch.setattr("samestep.drill.preloading.preload", lambda *_: SimpleNamespace(close=lambda: None))
     options = SimpleNamespace(fresh=False)
-    made = Forks(SimpleNamespace(options=options), None)
+    made = Forks(SimpleNamespace(options=options, stop=Event()), None)
     made.prepare([scenario()] * FEWEST)
     return made
 
@@ -78,7 +80,7 @@ def test_cuts_notices_and_kills_are_restarted_in_fresh_processes(forks, unfit):
 
 def test_few_restarts_are_not_worth_a_preloaded_process(monkeypatch):
     monkeypatch.setattr("samestep.drill.preloading.preload", lambda *_: pytest.fail("preloaded"))
-    forks = Forks(SimpleNamespace(options=SimpleNamespace(fresh=False)), None)
+    forks = Forks(SimpleNamespace(options=SimpleNamespace(fresh=False), stop=Event()), None)
     forks.prepare([scenario()] * (FEWEST - 1))
     runs = Runs((Outcome.SAME,))
     forks.run(scenario(), runs)
@@ -88,7 +90,7 @@ def test_few_restarts_are_not_worth_a_preloaded_process(monkeypatch):
 
 def test_a_drill_that_was_asked_for_fresh_processes_forks_none(monkeypatch):
     monkeypatch.setattr("samestep.drill.preloading.preload", lambda *_: pytest.fail("preloaded"))
-    forks = Forks(SimpleNamespace(options=SimpleNamespace(fresh=True)), None)
+    forks = Forks(SimpleNamespace(options=SimpleNamespace(fresh=True), stop=Event()), None)
     forks.prepare([scenario()] * FEWEST)
     runs = Runs((Outcome.SAME,))
     forks.run(scenario(), runs)
@@ -108,3 +110,16 @@ def test_a_sample_of_forks_of_a_known_kind_is_confirmed_too_and_always_the_same_
     first = confirmed()
     assert 2 <= len(first) <= 20
     assert confirmed() == first
+
+
+def test_when_the_preloaded_process_is_gone_restarts_are_fresh(forks):
+    log = []
+
+    def run(preloaded):
+        log.append("fresh" if preloaded is None else "forked")
+        if preloaded is not None:
+            raise MachineError("the preloaded process is gone")
+        return result(Outcome.SAME)
+
+    assert [forks.run(scenario(), run).observed.outcome for _ in range(2)] == [Outcome.SAME] * 2
+    assert log == ["forked", "fresh", "fresh"]

@@ -36,7 +36,7 @@ def main() -> None:
     model, optimizer = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=0.02))
     stream, progress = Stream(Samples()), Progress()
     accelerator.register_for_checkpointing(stream, progress)
-    if found := by_number(args.out, "step-*" if args.twin else "state"):
+    if found := by_number(args.out, "step-*") if args.twin else [*args.out.glob("state")]:
         accelerator.load_state(found[-1])
     while progress.step < STEPS:
         batch = next(stream)

@@ -25,7 +25,9 @@ def main() -> None:
             sync(args.out)
 
     def newest() -> State | None:
-        found = sorted(args.out.glob("*.pt"), key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+        found = sorted(
+            args.out.glob("*.pt"), key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True
+        )
         if args.twin:
             return next((state for path in found if (state := read_whole(path))), None)
         return torch.load(found[0], weights_only=True) if found else None

@@ -37,15 +37,17 @@ def crash_findings(point: CrashPoint, history: SaveHistory, judgement: Judgement
     """
     outcome = judgement.observation.outcome
     if outcome in {Outcome.SAME, Outcome.INCONCLUSIVE} and not (point.whole is None and history.had_whole):
-        return []
+        return _torn_but_the_same(point, judgement)
     where = f"{point.last}" + (f"; {point.damage}" if point.damage else "")
     found = []
     if point.whole is None and history.had_whole:
         slug = "in-place-overwrite" if history.overwrites else "last-good-deleted-first"
         found.append(finding(slug, f"{where}: no whole checkpoint is left, before the save there was one"))
     elif point.torn and outcome is not Outcome.LOST_WORK:
-        whole = "" if point.whole is None else f", not the whole one of step {point.whole}"
-        found.append(finding("torn-checkpoint-selected", f"{where}: {listed(point.torn)} was picked{whole}"))
+        whole = "" if point.whole is None else f"; the whole one of step {point.whole} was not used"
+        found.append(
+            finding("torn-checkpoint-selected", f"{where}: {listed(point.torn)} is torn and was met{whole}")
+        )
     if point.mixed and outcome is not Outcome.REFUSED:
         found.append(
             finding("mixed-generations", f"{where}: {listed(point.mixed)} holds files of several saves")
@@ -55,6 +57,17 @@ def crash_findings(point: CrashPoint, history: SaveHistory, judgement: Judgement
     elif point.lasting:
         found.append(finding("not-durable-after-save", f"{where}, after the save had returned"))
     return found
+
+
+def _torn_but_the_same(point: CrashPoint, judgement: Judgement) -> list[FindingRecord]:
+    """Note a restart that went on from what equals no save, and yet took the same steps as far as compared."""
+    step = judgement.observation.resume_step or 0
+    if judgement.observation.outcome is not Outcome.SAME or not point.torn or step <= (point.whole or 0):
+        return []
+    evidence = (
+        f"went on from step {step} although {listed(point.torn)} equals no save; the steps compared agree"
+    )
+    return [finding("torn-checkpoint-selected", evidence, severity=Severity.NOTE)]
 
 
 def as_notes(findings: list[FindingRecord], point: CrashPoint, storage: str) -> None:

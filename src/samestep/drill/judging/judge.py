@@ -87,7 +87,7 @@ class _Scene:
     def had_something(self) -> bool:
         """Whether a start from step 0 passes over a checkpoint: a whole one, or a damaged one without a word."""
         if self.case.family == Family.CRASH:
-            return any(self.case.whole_steps)  # a save that never was complete is nothing to resume from
+            return self.case.due_step > 0  # a save that never was complete is nothing to resume from
         untold = bool(self.case.damaged) and not names_damage(self.ending.log_tail, self.case.damaged)
         return any(self.case.whole_steps) or untold
 

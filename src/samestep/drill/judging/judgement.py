@@ -57,6 +57,8 @@ class Case:
         family: ``cut``, ``notice``, ``damage``, ``transfer`` or ``restart``.
         cut_step: steps complete when the machine was lost.
         whole_steps: steps of all whole checkpoints on the disk state, ascending; empty: nothing to resume from.
+        unfinished_step: of a whole checkpoint whose save was interrupted before its end (of a marker or pointer file,
+            say): to resume from it is right, and so is to pass it over.
         damaged: names of the damaged parts, relative to the durable folder (``checkpoint-18/optimizer.pt``);
             empty when none.
         damaged_step: step of the checkpoint that was damaged.
@@ -72,6 +74,7 @@ class Case:
     family: str
     cut_step: int | None = None
     whole_steps: list[int] = field(default_factory=list)
+    unfinished_step: int | None = None
     damaged: list[str] = field(default_factory=list)
     damaged_step: int | None = None
     flipped: bool = False
@@ -80,6 +83,11 @@ class Case:
     changed: str = ""
     to_end: bool = False
     wanted: int = 1
+
+    @property
+    def due_step(self) -> int:
+        """Step of the newest whole checkpoint that must not be passed over; 0 when there is none."""
+        return max((step for step in self.whole_steps if step != self.unfinished_step), default=0)
 
 
 @dataclass

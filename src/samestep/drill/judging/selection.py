@@ -34,9 +34,8 @@ def selection(views: Sequence[View], case: Case) -> list[FindingRecord]:
 
 def _other_point(view: View, step: int, case: Case) -> FindingRecord | None:
     """Return the finding for a resume from an older point than was there, or from a newer one than was on the disk."""
-    newest = max(case.whole_steps, default=None)
-    if newest is not None and step + _inside(view) < newest:
-        return _older(step, newest, case)
+    if step + _inside(view) < case.due_step:
+        return _older(step, case.due_step, case)
     held = max([*case.whole_steps, *case.foreign_steps, case.damaged_step or 0], default=0)
     # a save inside a step counts for that step, which the cut may have left undone
     if step > max(held + 1, case.cut_step or 0):
