@@ -53,16 +53,22 @@ class SlowWriter:
         self.rest = write(folder, {name: copy.getvalue() for name, copy in copies.items()})
         self.next_piece()
 
-    def next_piece(self):
-        """Let the thread write on; wait only for the piece before, for which it has had a step's time."""
+    def wait(self):
+        """Wait until the thread has written its piece."""
         if self.piece is not None and self.piece.result() is DONE:
-            self.piece = self.rest = None
+            self.rest = None
+        self.piece = None
+
+    def next_piece(self):
+        """Let the thread write on."""
         if self.rest is not None:
             self.piece = self.thread.submit(next, self.rest, DONE)
 
     def finish(self):
+        self.wait()
         while self.rest is not None:
             self.next_piece()
+            self.wait()
 
 
 def write(folder, contents):
@@ -119,6 +125,7 @@ def main():
         loss = nn.functional.mse_loss(model(inputs[samples]), targets[samples])
         optimizer.zero_grad()
         loss.backward()
+        writer.wait()  # it had a forward and a backward pass of time
         optimizer.step()
         writer.next_piece()
         if (step + 1) % SAVE_EVERY == 0:

@@ -124,9 +124,16 @@ def test_no_privileges_are_needed(bench):
             assert recording.header.complete, recording.header.notes
             assert recording.header.notes == []
             kinds = [operation.kind for operation in recording.operations if not operation.derived]
-            assert [
-                str(kind) for kind in kinds
-            ] == ["mkdir", "create", "write", "sync", "rename", "create", "write", "unlink"]
+            assert [str(kind) for kind in kinds] == [
+                "mkdir",
+                "create",
+                "write",
+                "sync",
+                "rename",
+                "create",
+                "write",
+                "unlink",
+            ]
             assert prove(recording, work / "out") == []
 
 
@@ -168,7 +175,9 @@ def test_a_process_in_other_mounts_is_said_to_be_followed_in_part(bench):
 
 
 def test_a_process_that_hides_its_memory_is_not_disturbed(bench):
-    script = "import ctypes, os; ctypes.CDLL(None).prctl(4, 0); os.mkdir('out'); open('out/a', 'w').write('x')"
+    script = (
+        "import ctypes, os; ctypes.CDLL(None).prctl(4, 0); os.mkdir('out'); open('out/a', 'w').write('x')"
+    )
     recording = bench.start([sys.executable, "-c", script])
     assert recording.header.exit_code == 0
     assert (bench.out / "a").read_text() == "x"

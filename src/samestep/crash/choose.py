@@ -17,8 +17,9 @@ def choose(states: Sequence[CrashState], most: int, seed: int = 0) -> list[Crash
     """Return the ``most`` most telling states, the most telling first.
 
     First come states next to a commit, then those next to the end of a file or of an old checkpoint, one for each
-    file and kind of damage; then one for each operation and kind of damage; then a seeded sample of the rest. The same
-    input gives the same choice, and a smaller choice is the beginning of a larger one.
+    file and kind of damage: the last one that may also be found after the save has returned, else the first; then one
+    for each operation and kind of damage; then a seeded sample of the rest. The same input gives the same choice, and
+    a smaller choice is the beginning of a larger one.
     """
     rest = list(states)
     order: list[CrashState] = []
@@ -45,10 +46,12 @@ def _where(state: CrashState) -> Hashable:
 
 
 def _one_each(states: Iterable[CrashState], key: Callable[[CrashState], Hashable]) -> list[CrashState]:
-    first: dict[Hashable, CrashState] = {}
+    kept: dict[Hashable, CrashState] = {}
     for state in states:
-        first.setdefault(key(state), state)
-    return list(first.values())
+        known = kept.setdefault(key(state), state)
+        if state.lasting and known.after <= state.after:
+            kept[key(state)] = state
+    return list(kept.values())
 
 
 def _spread(states: list[CrashState]) -> list[CrashState]:

@@ -147,7 +147,7 @@ class _PageCache:
         for cut, account in _accounts(scene, self.rules):
             lasting = self._lasts(scene, cut, end)
             yield Found(cut, cut.image, durable=account.settled, lasting=lasting)
-            if cut.changing or unsynced != account.data.keys():
+            if cut.changing or lasting or unsynced != account.data.keys():
                 yield from self._damaged(scene, cut, account, end if lasting else None)
             unsynced = set(account.data)
 

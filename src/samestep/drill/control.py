@@ -11,6 +11,7 @@ from samestep.drill.crashing import RECORDING
 from samestep.drill.ground import ControlRun, Workshop
 from samestep.drill.observe import facts_of
 from samestep.drill.scenario import FINAL
+from samestep.drill.units import resume_points
 from samestep.errors import DrillError, ExitCode
 
 if TYPE_CHECKING:
@@ -171,7 +172,8 @@ def _unwatched_error(record: AttemptRecord) -> DrillError:
 
 
 def _control_run(record: AttemptRecord, final: Path, strays: list[str]) -> ControlRun:
-    return ControlRun(record, facts_of(record.traces, find_units(final), is_log), final, strays)
+    units = resume_points(final, find_units(final))
+    return ControlRun(record, facts_of(record.traces, units, is_log), final, strays)
 
 
 def _check_saves(run: ControlRun, options: DrillOptions) -> None:

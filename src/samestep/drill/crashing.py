@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from samestep.contract import Family, Outcome
@@ -196,7 +196,10 @@ class Crashes:
             return []
         middle = writes[len(writes) // 2]
         before = sum(counted(operation) for operation in recording.operations[: middle.index])
-        pattern = f"{recording.header.roots[0]}/*"
+        root = recording.header.roots[0]
+        # what is written elsewhere and moved in fails where it is written
+        place = root if relative(middle.path, root) is not None else str(PurePath(middle.path).parent)
+        pattern = f"{place}/*"
         return [
             _failing_disk("disk-full", "the disk is full", window, Fault("ENOSPC", (), pattern, before)),
             _failing_disk(

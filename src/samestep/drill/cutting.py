@@ -17,6 +17,7 @@ from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.observe import last_words_save, save_bursts
 from samestep.drill.saves import left_after
 from samestep.drill.scenario import Arrangement
+from samestep.drill.units import resume_points
 from samestep.process import copy_tree
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ def _made(
 
 def _saves(record: AttemptRecord, folder: Path) -> list[int]:
     """Return after which steps the attempt saved, a save behind its last record included."""
-    units = find_units(folder)
+    units = resume_points(folder, find_units(folder))
     bursts = save_bursts(record.traces, units, is_log)
     whole = [_written(folder, unit) for unit in units if inspect_unit(folder, unit).whole]
     late = last_words_save(record.traces, bursts, max(whole, default=0.0))

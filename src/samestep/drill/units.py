@@ -9,6 +9,7 @@ from samestep.checkpoints import Presence, find_units, inspect_unit
 from samestep.contract import Component
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from samestep.checkpoints import Unit
@@ -42,6 +43,20 @@ def units_with_steps(folder: Path, bursts: list[Burst]) -> list[tuple[Unit, int]
     return _parts_together(folder, found)
 
 
+def resume_points(folder: Path, units: Sequence[Unit]) -> list[Unit]:
+    """Leave out weights that were put aside (the best so far, the final ones) where whole checkpoints lie beside them.
+
+    Args:
+        folder: that the units lie in.
+        units: everything in it that looks like a checkpoint.
+    """
+    held = {unit.path: _components(folder, unit) for unit in units}
+    full = {Component.WEIGHTS, Component.OPTIMIZER}
+    if not any(full <= components for components in held.values()):
+        return list(units)
+    return [unit for unit in units if held[unit.path] & full != {Component.WEIGHTS}]
+
+
 def _parts_together(folder: Path, found: list[tuple[Unit, int]]) -> list[tuple[Unit, int]]:
     """Count what holds no weights of its own among the files of the checkpoint that was saved at the same step."""
     carriers = {step: unit for unit, step in found if _has_weights(folder, unit)}
@@ -56,8 +71,12 @@ def _parts_together(folder: Path, found: list[tuple[Unit, int]]) -> list[tuple[U
 
 
 def _has_weights(folder: Path, unit: Unit) -> bool:
-    found = inspect_unit(folder, unit).components
-    return any(item.component is Component.WEIGHTS and item.presence is Presence.PRESENT for item in found)
+    return Component.WEIGHTS in _components(folder, unit)
+
+
+def _components(folder: Path, unit: Unit) -> set[Component]:
+    reports = inspect_unit(folder, unit).components
+    return {report.component for report in reports if report.presence is Presence.PRESENT}
 
 
 def _written(folder: Path, unit: Unit) -> float:

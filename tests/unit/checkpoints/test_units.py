@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from samestep.checkpoints import Unit, find_units, framework_hint
+from samestep.checkpoints import Unit, find_units, framework_hint, inspect_unit
 
 
 def paths(root, **options):
@@ -205,3 +205,15 @@ def test_a_configuration_inside_a_folder_of_its_step_stays_part_of_it(forge, tmp
     forge.torch_file(tmp_path / "step_6" / "model.pt", forge.checkpoint(6))
     (tmp_path / "step_6" / "config.json").write_text("{}")
     assert find_units(tmp_path)[0].files == ("step_6/config.json", "step_6/model.pt")
+
+
+def test_a_file_called_best_holds_what_is_in_it(tmp_path):
+    import torch
+
+    model = torch.nn.Linear(2, 2)
+    torch.save({"step": 2, "model": model.state_dict()}, tmp_path / "best.pt")
+    (unit,) = find_units(tmp_path)
+    present = {
+        str(item.component) for item in inspect_unit(tmp_path, unit).components if item.presence == "present"
+    }
+    assert present == {"weights", "progress"}

@@ -93,7 +93,12 @@ def test_what_is_staged_elsewhere_and_moved_in_belongs_to_the_save():
     script = Script().mark(1).file_of("/tmp/x1", b"1").rename("/tmp/x1", "a.pt").file_of("/tmp/other", b"no")
     window = save_windows(script.recording())[0]
     assert window.operations == (1, 2, 3, 4)
-    assert {holds(state, "a.pt") for state in states_of(script, "power-ext4").states} == {None, b"", b"1", b"\0"}
+    assert {holds(state, "a.pt") for state in states_of(script, "power-ext4").states} == {
+        None,
+        b"",
+        b"1",
+        b"\0",
+    }
 
 
 def test_a_staged_folder_belongs_to_the_save_with_all_that_is_in_it():

@@ -552,7 +552,10 @@ DAMAGED = Case("damage", cut_step=10, whole_steps=[4], damaged=["ckpt-8/optimize
 def test_fallback_to_the_newest_whole_checkpoint_holds():
     judgement = judged(resumed(CONTROL, 4), DAMAGED)
     assert (judgement.observation.outcome, judgement.findings) == (Outcome.SAME, [])
-    assert judgement.observation.summary == "resumed at 4, the newest whole checkpoint, 6 steps lost"
+    assert (
+        judgement.observation.summary
+        == "resumed at 4, the newest whole checkpoint, next step 5, 6 steps lost"
+    )
 
 
 def test_fallback_further_than_needed_is_lost_work_and_no_defect():

@@ -50,7 +50,9 @@ def test_a_folder_written_aside_and_renamed_is_one_checkpoint(saves):
 def test_until_the_pointer_says_so_a_whole_checkpoint_is_not_announced(saves):
     script = Script()
     for step in STEPS:
-        script.mark(step).file_of(f"ckpt-{step}.pt", b"m%d" % step).file_of("latest.txt", b"ckpt-%d.pt" % step)
+        script.mark(step).file_of(f"ckpt-{step}.pt", b"m%d" % step).file_of(
+            "latest.txt", b"ckpt-%d.pt" % step
+        )
     recording, found = saves(script)
     states = whole(recording, found)
     assert (True, False) in states
@@ -64,14 +66,19 @@ def test_a_link_to_the_newest_is_no_checkpoint_of_its_own(saves):
         script.mark(step).file_of(f"ckpt-{step}.pt", b"m%d" % step)
         script.symlink("aside", f"ckpt-{step}.pt").rename("aside", "latest")
     recording, found = saves(script)
-    assert [generation.path for save in found for generation in save.generations] == ["ckpt-1.pt", "ckpt-2.pt"]
+    assert [generation.path for save in found for generation in save.generations] == [
+        "ckpt-1.pt",
+        "ckpt-2.pt",
+    ]
     assert (True, False) in whole(recording, found)
 
 
 def test_what_changes_on_its_own_beside_a_checkpoint_is_no_part_of_it(saves):
     script = Script()
     for step in STEPS:
-        script.mark(step).file_of("status.json", b'{"step": %d}' % step).file_of(f"ckpt-{step}.pt", b"m%d" % step)
+        script.mark(step).file_of("status.json", b'{"step": %d}' % step).file_of(
+            f"ckpt-{step}.pt", b"m%d" % step
+        )
     _, found = saves(script)
     assert [sorted(generation.files) for save in found for generation in save.generations] == [
         ["ckpt-1.pt"],
@@ -80,6 +87,8 @@ def test_what_changes_on_its_own_beside_a_checkpoint_is_no_part_of_it(saves):
 
 
 def test_syncing_an_older_checkpoint_is_not_saving_it(saves):
-    script = Script().mark(1).file_of("ckpt-1.pt", b"m1").mark(2).sync("ckpt-1.pt").file_of("ckpt-2.pt", b"m2")
+    script = (
+        Script().mark(1).file_of("ckpt-1.pt", b"m1").mark(2).sync("ckpt-1.pt").file_of("ckpt-2.pt", b"m2")
+    )
     _, found = saves(script)
     assert [generation.path for generation in found[1].generations] == ["ckpt-2.pt"]

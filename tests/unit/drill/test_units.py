@@ -3,8 +3,9 @@
 import json
 import struct
 
+from samestep.checkpoints import find_units
 from samestep.drill.observe import Burst
-from samestep.drill.units import units_with_steps
+from samestep.drill.units import resume_points, units_with_steps
 
 
 def tensors(path, *names):
@@ -57,3 +58,16 @@ def test_two_whole_checkpoints_of_one_step_stay_two(tmp_path):
         tensors(tmp_path / name, "layer.weight")
     found = held(tmp_path, (8, ("last.safetensors", "step-8.safetensors")))
     assert len(found) == 2
+
+
+def test_weights_put_aside_are_no_resume_point_where_whole_checkpoints_lie_beside_them(tmp_path):
+    import torch
+
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    torch.save({"step": 2, "model": model.state_dict()}, tmp_path / "best.pt")
+    assert [unit.path for unit in resume_points(tmp_path, find_units(tmp_path))] == ["best.pt"]
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "step-4.pt")
+    assert [unit.path for unit in resume_points(tmp_path, find_units(tmp_path))] == ["step-4.pt"]

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import lightning.pytorch as pl
 import torch
-from common import BATCH, SAVE_EVERY, Batch, Samples, TinyNet, loss_of, parser, report, seed_everything
+from common import BATCH, Batch, Samples, TinyNet, loss_of, parser, report, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 from saving import sync_tree
 from torch.utils.data import DataLoader
@@ -50,7 +50,7 @@ def main() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     loader = DataLoader(Samples(), BATCH)
     kind = Careful if args.twin else ModelCheckpoint
-    saving = kind(args.out, filename="{step:06d}", every_n_train_steps=SAVE_EVERY, save_top_k=1)
+    saving = kind(args.out, filename="{step:06d}", every_n_epochs=1, save_top_k=1)
     trainer = pl.Trainer(
         accelerator="cpu",
         max_epochs=4,

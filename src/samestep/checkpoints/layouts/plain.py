@@ -49,6 +49,8 @@ def examine(draft: Draft) -> None:
 
 def _components(facts: FileFacts) -> Found:
     stem = stem_of(facts.name.rsplit("/", 1)[-1])
+    if stem.lower().startswith("best"):
+        stem = "checkpoint"  # the best so far: says which one it is, not what it holds
     found = find_components(facts.value, stem)
     prefix = f"{stem}."
     return {

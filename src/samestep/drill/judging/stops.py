@@ -45,7 +45,7 @@ COMPLAINT = re.compile(
 
 CHANGED = re.compile(
     r"mismatch|incompatib|does ?n.t match|different|differ|changed|world.?size|number of (ranks|processes|workers)|"
-    r"batch.?size|accumulation|shape|size of|data ?set",
+    r"batch.?size|accumulation|shape|size of|data ?set|\branks?\b|\bworld\b|trained with",
     re.IGNORECASE,
 )
 """Words that name what a transfer may have changed."""
@@ -102,7 +102,7 @@ def _failed(ending: Ending, case: Case) -> Judgement:
     )
     if case.damaged and names_damage(ending.log_tail, case.damaged):
         return _told(Outcome.REFUSED, ending, f"names the damaged part{fallback}")
-    if case.changed and any(CHANGED.search(line) for line in complaints(ending.log_tail)):
+    if case.changed and any(CHANGED.search(line) for line in _last_words(ending.log_tail)):
         return _told(Outcome.REFUSED, ending, "names what does not fit")
     if case.damaged and not case.whole_steps:
         return _told(Outcome.REFUSED, ending, "stops; no whole checkpoint was there")
@@ -119,6 +119,12 @@ def _failed(ending: Ending, case: Case) -> Judgement:
         f"exit code {ending.exit_code}, {_unnamed(case)}{fallback}",
         record,
     )
+
+
+def _last_words(log: str) -> list[str]:
+    """Return the complaints of a log and, of one without a traceback, its last line: what ``sys.exit`` was given."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return complaints(log) + ([] if "Traceback" in log else lines[-1:])
 
 
 def _unnamed(case: Case) -> str:

@@ -49,7 +49,9 @@ def _resumed(observation: Observation, case: Case) -> str:
     if step == 0 and not case.whole_steps:
         return f"a true fresh start{_lost(observation)}"
     newest = max(case.whole_steps, default=None)
-    fallback = ", the newest whole checkpoint" if case.damaged and step == newest else ""
+    fallback = ""
+    if case.damaged and step is not None and step == newest:
+        fallback = f", the newest whole checkpoint, next step {step + 1}"
     return f"resumed at {step}{fallback}{_lost(observation)}"
 
 
