@@ -494,6 +494,14 @@ def test_best_value_that_begins_anew():
     assert defects(judged(trace)) == ["callbacks-reset"]
 
 
+def test_best_value_of_an_object_that_another_has_taken_the_place_of():
+    trace = at_8()
+    for place, step in enumerate(trace.steps):
+        step.values["handler.callbacks[1].best"] = step.values["best"]
+        step.values["best"] = step_at(1 + place).values["best"]
+    assert defects(judged(trace)) == []
+
+
 def test_value_that_differs_between_controls_is_not_judged():
     follower = copy.deepcopy(CONTROL)
     trace = at_8()

@@ -135,7 +135,7 @@ def _lastingly_other(pair: Beside, pattern: re.Pattern[str]) -> Iterator[tuple[s
         return
     reached = pair.steps[: len(pair.moments)]
     for path in sorted(pair.steps[0].control.values):
-        if path in pair.noise or not pattern.search(path):
+        if path in pair.noise or not pattern.search(path) or _is_kept_elsewhere(pair, path):
             continue
         if all(_differs(aligned, path) for aligned in pair.steps):
             yield path, pair.steps[0]
@@ -179,4 +179,25 @@ def noisy_paths(control: Trace, follower: Trace | None) -> frozenset[str]:
         for one, other in zip(control.steps, follower.steps, strict=False)
         for path in one.values.keys() | other.values.keys()
         if not same_plain(one.values.get(path), other.values.get(path))
+    )
+
+
+def _is_kept_elsewhere(pair: Beside, path: str) -> bool:
+    """Tell whether another object has the control's values under the same attribute: it took the place of the first.
+
+    A framework may restore a callback as a new object, while the script's own name still leads to the old one.
+    """
+    attribute = path.rpartition(".")[2]
+    heirs = [
+        other
+        for other in pair.steps[0].resumed.values
+        if other.rpartition(".")[2] == attribute and other not in pair.steps[0].control.values
+    ]
+    return any(
+        all(
+            other in aligned.resumed.values
+            and same_plain(aligned.resumed.values[other], aligned.control.values.get(path))
+            for aligned in pair.steps
+        )
+        for other in heirs
     )
