@@ -181,7 +181,7 @@ def test_an_interrupted_drill_goes_on_without_repeating_states(project):
     assert outcomes(again).items() >= kept.items()
     taken_over = {item["name"] for item in again.result["scenarios"] if item["log"].startswith("../")}
     assert taken_over == kept.keys()
-    assert len(states(again)) == 16
+    assert len(outcomes(again)) > len(kept)
 
 
 def wait_until(condition, process, seconds=300):

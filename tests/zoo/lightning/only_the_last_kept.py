@@ -1,10 +1,12 @@
 """One checkpoint is kept and none is synced: Lightning renames the new file into place and deletes the old one, and a
-loss of power soon after leaves a name without content. The twin syncs before anything is deleted.
+loss of power soon after leaves a name without content. The twin syncs before anything is deleted, and takes the newest
+that loads.
 
 RB009, RB010 (Lightning-AI/pytorch-lightning).
 """
 
 import logging
+import pickle
 import sys
 import warnings
 from pathlib import Path
@@ -43,6 +45,16 @@ class Careful(ModelCheckpoint):
         sync_tree(Path(filepath).parent)
 
 
+def loads(path: Path) -> bool:
+    """Tell whether a checkpoint can be read."""
+    try:
+        torch.load(path, weights_only=False)
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        print(f"{path}: damaged, set aside ({error})", file=sys.stderr)
+        return False
+    return True
+
+
 def main() -> None:
     args = parser(__doc__).parse_args()
     seed_everything()
@@ -59,7 +71,8 @@ def main() -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    newest = max(args.out.glob("*.ckpt"), default=None)
+    found = [path for path in args.out.glob("*.ckpt") if not args.twin or loads(path)]
+    newest = max(found, default=None)
     trainer.fit(Net(), loader, ckpt_path=newest, weights_only=False)
 
 
