@@ -144,6 +144,7 @@ def test_a_writer_without_one_call_fails_the_model_that_needs_it(project, withou
     assert slug in drilled.slugs()
 
 
+@pytest.mark.full
 def test_the_same_drill_twice_gives_the_same_states_and_outcomes(unsynced, project):
     again = project.crash(*EVERYTHING, "--max-states", "20", without="fsync")
     assert outcomes(again) == outcomes(unsynced)
@@ -204,6 +205,7 @@ def test_a_restart_that_hangs_is_ended_and_leaves_its_stacks(careful, project):
     assert drilled.exit_code == 4
 
 
+@pytest.mark.full
 def test_where_nothing_can_be_recorded_the_other_families_go_on(project):
     prefix = sealed(number=abi.here().seccomp, error=1)
     words = project.command_line("--only", "crash,restart")
@@ -222,6 +224,7 @@ def test_where_nothing_can_be_recorded_the_other_families_go_on(project):
     assert any("interrupted saves" in line and "seccomp" in line for line in drilled.result["not_checked"])
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no /dev/shm")
 def test_in_memory_only_kills_count():
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
