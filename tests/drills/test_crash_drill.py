@@ -193,6 +193,7 @@ def wait_until(condition, process, seconds=300):
         time.sleep(0.05)
 
 
+@pytest.mark.full
 def test_a_restart_that_hangs_is_ended_and_leaves_its_stacks(careful, project):
     torn = next(item["name"] for item in states(careful) if item["crash"]["way"] == "torn-half")
     options = ["--replay", torn, "--timeout", "40", "--max-states", "40"]
