@@ -165,8 +165,14 @@ raise RuntimeError("out of luck")
     assert (seen.trace.end.reason, seen.trace.end.steps) == ("exception", 1)
 
 
-def test_a_torch_without_xxhash_is_watched_with_its_own_arithmetic(watch, out):
+def test_a_script_without_xxhash_is_watched_with_the_one_that_samestep_brings(watch, out):
     seen = watch("import sys; sys.modules['xxhash'] = None\n" + LOOP, env=out, step_limit=2)
+    assert seen.trace.header.digest == "xxh3_128"
+
+
+def test_without_any_xxhash_torch_is_watched_with_its_own_arithmetic(watch, out):
+    without = "import os, sys; sys.modules['xxhash'] = None; os.environ['SAMESTEP_XXHASH'] = ''\n"
+    seen = watch(without + LOOP, env=out, step_limit=2)
     assert seen.trace.header.digest == "mix128"
     assert seen.trace.steps[0].before.weights.digest.startswith("mix128:")
     assert seen.trace.steps[0].weights_after == seen.trace.steps[1].before.weights
