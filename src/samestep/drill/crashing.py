@@ -81,7 +81,7 @@ class TakenApart:
             for operation in self.recording.operations[: state.after + 1]
             if operation.kind is Kind.MARK
         ]
-        return max(self.begun + max([state.step, *marks]), self.begun)
+        return self.begun + max([state.step, *marks])
 
     def wholeness(self, state: CrashState) -> Wholeness:
         """Return which checkpoints a state holds whole, torn or mixed."""
