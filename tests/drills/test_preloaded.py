@@ -40,6 +40,16 @@ SCRIPTS = {
         print([os.readlink(f"/proc/self/fd/{n}").split("/")[-1].partition("-")[2] for n in range(3)])
         print(sorted(n for n in map(int, os.listdir("/proc/self/fd")) if n > 3))
     """,
+    "left-open": """
+        import atexit
+        log = open("left.txt", "w")
+        log.write("not flushed")
+        atexit.register(lambda: print("later", open("left.txt").read()))
+        class Late:
+            def __init__(self): self.text = open("late.txt", "w")
+        late = Late()
+        late.text.write("held by an object")
+    """,
     "raises": """
         import atexit
         atexit.register(print, "at exit")
@@ -147,6 +157,15 @@ def test_a_forked_script_behaves_as_a_fresh_one(site, preloaded, name):
     argv = [sys.executable, f"{name}.py", "--rate", "0.5"]
     fresh = outcome(site, f"fresh-{name}", argv)
     assert outcome(site, f"forked-{name}", argv, preloaded) == fresh
+
+
+def test_a_file_that_a_forked_script_left_open_is_written_out(site, preloaded):
+    machine, tree = start(site, "left-open", [sys.executable, "left-open.py"], preloaded)
+    with tree:
+        assert tree.wait(PATIENCE_SECONDS) == 0
+    written = [(machine.folder / "project" / name).read_text() for name in ("left.txt", "late.txt")]
+    machine.destroy()
+    assert written == ["not flushed", "held by an object"]
 
 
 @pytest.mark.parametrize("name", ["facts", "exits", "raises"])

@@ -174,6 +174,7 @@ for step in range(3):
     steps = seen.trace.steps
     assert [len(step.updates) for step in steps] == [1, 1, 1]
     assert all(len(step.micro_steps) > 1 for step in steps)
+    assert all(micro.within_update for step in steps for micro in step.micro_steps)
     assert "0/old_dirs" in steps[1].before.optimizer
     assert all(earlier.weights_after == later.before.weights for earlier, later in itertools.pairwise(steps))
 

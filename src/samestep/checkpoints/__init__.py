@@ -18,7 +18,7 @@ from .model import (
     Unit,
     Verdict,
 )
-from .naming import is_leftover, is_log
+from .naming import holds_only_random_state, is_leftover, is_log
 from .selection import select, would_pick
 from .units import find_units
 
@@ -38,6 +38,7 @@ __all__ = [
     "Verdict",
     "find_units",
     "framework_hint",
+    "holds_only_random_state",
     "inspect_path",
     "inspect_unit",
     "is_leftover",

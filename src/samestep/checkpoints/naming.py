@@ -26,6 +26,7 @@ _LOG_NAMES = re.compile(
     r"events\.out\.tfevents|^(all|train|eval|test|predict)_results\.json$"
     r"|^(train|eval|log)?_?(metrics|history)\b.*\.json$|^hparams\.ya?ml$|^(std(out|err)|nohup)\b|^log(s)?(\.txt)?$|^(train|training|eval)[-_]?log\.(txt|json)$"
 )
+_RANDOM_STATE = re.compile(r"^(random_states?|rng_states?|rng)([-_.]?(rank)?[-_]?\d+)?\.(pkl|pt|pth|bin)$")
 _LEFTOVER = re.compile(
     r"\.(tmp|temp|part|partial|incomplete|lock|bak|swp)(\d*|\.\w+)$|^(\.?tmp[-_.]|\.~|~)|^tmp\w{8}$|~$"
 )
@@ -52,6 +53,11 @@ def is_log(path: str | PurePath) -> bool:
         return True
     in_log_folder = not _LOG_FOLDERS.isdisjoint(path.parts[:-1])
     return in_log_folder and path.suffix.lower() not in STATE_SUFFIXES
+
+
+def holds_only_random_state(name: str) -> bool:
+    """Tell whether a file of that name holds the state of random generators and nothing else."""
+    return bool(_RANDOM_STATE.search(name))
 
 
 def is_leftover(name: str) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shlex
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from samestep import __version__
+from samestep.cli.commands import new_run_id, prepare_run_folder, project_root, split_words
 from samestep.config import load_settings
 from samestep.contract import Family
-from samestep.errors import MachineError
 
 if TYPE_CHECKING:
     from samestep.config import Settings
@@ -140,35 +138,6 @@ def drill_options(command: list[str], settings: Settings, folder: Path, replay: 
     )
 
 
-def project_root(folder: Path) -> Path:
-    """Return the nearest folder at or above ``folder`` that holds ``.git``, else ``folder`` itself."""
-    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
-
-
-def new_run_id() -> str:
-    """Return a run id that sorts by time."""
-    return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-
-
-def prepare_run_folder(folder: Path) -> None:
-    """Make the run's folder inside a ``.samestep`` that git ignores by itself.
-
-    Raises:
-        MachineError: it cannot be written.
-    """
-    state = folder.parents[1]
-    try:
-        folder.mkdir(parents=True)
-        ignore = state / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
-    except OSError as error:
-        raise MachineError(
-            f"cannot write results to {folder}: {error.strerror}",
-            hint="make the project's folder writable, or free some space on its disk",
-        ) from error
-
-
 def point_latest(folder: Path) -> None:
     """Make ``.samestep/latest`` lead to ``folder``."""
     link = _latest(folder)
@@ -184,8 +153,3 @@ def _whole_name(replay: str) -> str:
 
 def _latest(run_folder: Path) -> Path:
     return run_folder.parents[1] / "latest"
-
-
-def split_words(values: tuple[str, ...]) -> tuple[str, ...]:
-    """Take comma-separated values apart."""
-    return tuple(word.strip() for value in values for word in value.split(",") if word.strip())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from samestep.cli.drill import project_root
+from samestep.cli.commands import project_root
 from samestep.report import encode_result, find_result, load_result, render_terminal, write_atomically
 
 if TYPE_CHECKING:

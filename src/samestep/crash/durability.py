@@ -78,11 +78,6 @@ class Account:
     _rewritten: set[int] = field(default_factory=set)
     _touched: dict[int, int] = field(default_factory=dict)
 
-    @property
-    def settled(self) -> bool:
-        """Whether everything is durable."""
-        return not self.data and not self.names
-
     def never_kept(self, node: int, loss: Loss) -> bool:
         """Tell whether nothing ever made a file's data durable, whatever became of its names.
 

@@ -42,7 +42,6 @@ class Found:
         way: how it is damaged, a key of `WAYS`; empty when nothing is.
         file: label of the damaged file, where it is one.
         damage: the same in words.
-        durable: all that was done before the cut is there, and was bound to be.
         lasting: it may also be found after the whole save has returned.
         after: index of the last operation that took effect, if that is not the one of the cut.
     """
@@ -53,7 +52,6 @@ class Found:
     way: str = ""
     file: str = ""
     damage: str = ""
-    durable: bool = False
     lasting: bool = False
     after: int | None = None
 
@@ -90,7 +88,7 @@ class Kill:
         """Yield every prefix, and the first, middle and last write of each file cut short."""
         for cut in scene.cuts:
             yield from self._torn(scene, cut)
-            yield Found(cut, cut.image, durable=True, lasting=_at_end(scene, cut))
+            yield Found(cut, cut.image, lasting=_at_end(scene, cut))
 
     def _torn(self, scene: Scene, cut: Cut) -> Iterator[Found]:
         if cut.write is None:
@@ -104,9 +102,7 @@ class Kill:
             seen.add(kept)
             image = cut.image.with_content({effect.node: cut_short(effect, before, kept)})
             damage = f"{label}: {WAYS[way]} ({kept} of {effect.operation.size} bytes)"
-            yield Found(
-                cut, image, f"{label}-{way}", way, label, damage, durable=True, after=_before(scene, cut)
-            )
+            yield Found(cut, image, f"{label}-{way}", way, label, damage, after=_before(scene, cut))
 
     def bound(self, scene: Scene) -> tuple[int, str]:
         """Each moment (both ends of a run of writes are), and for each run two other writes and five torn ones."""
@@ -128,7 +124,7 @@ class MachineLost:
     def states(self, scene: Scene) -> Iterator[Found]:
         """Yield every prefix."""
         for cut in scene.cuts:
-            yield Found(cut, cut.image, durable=True, lasting=_at_end(scene, cut))
+            yield Found(cut, cut.image, lasting=_at_end(scene, cut))
 
     def bound(self, scene: Scene) -> tuple[int, str]:
         """Each moment (both ends of a run of writes are), and for each run two of its other writes."""
@@ -146,7 +142,7 @@ class _PageCache:
         end, unsynced = _final_account(scene, self.rules), set[int]()
         for cut, account in _accounts(scene, self.rules):
             lasting = self._lasts(scene, cut, end)
-            yield Found(cut, cut.image, durable=account.settled, lasting=lasting)
+            yield Found(cut, cut.image, lasting=lasting)
             if cut.changing or lasting or unsynced != account.data.keys():
                 yield from self._damaged(scene, cut, account, end if lasting else None)
             unsynced = set(account.data)
@@ -298,7 +294,7 @@ class PosixWorst:
         end = _final_account(scene, self.rules)
         for cut, account in _accounts(scene, self.rules):
             lasting = _at_end(scene, cut)
-            yield Found(cut, cut.image, durable=account.settled, lasting=lasting)
+            yield Found(cut, cut.image, lasting=lasting)
             if cut.changing:
                 for effect in [name for name in account.names if name.kind in NAMES][-_most_at(scene) :]:
                     yield self._without(scene, cut, effect, lasting=lasting and effect in end.names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,6 @@ class CrashState:
         image: what is on disk.
         digest: of the durable folder's content without logs.
         also: names of further states with the same content.
-        durable: under its model all that was done before was bound to be there, and is.
         lasting: models under which it may also be found after the whole save has returned.
         weight: 0 next to a commit (rename, link, end of the save), 1 next to the end of a file, else 2.
     """
@@ -52,7 +52,6 @@ class CrashState:
     image: Image
     digest: str
     also: tuple[str, ...] = ()
-    durable: bool = True
     lasting: tuple[str, ...] = ()
     weight: int = 2
 
@@ -100,6 +99,14 @@ class Enumeration:
     def state(self, name: str) -> CrashState | None:
         """Return the state with a name, also by the name of one with the same content."""
         return next((state for state in self.states if name == state.name or name in state.also), None)
+
+
+def nearest_names(name: str, enumerations: Iterable[Enumeration], most: int = 3) -> list[str]:
+    """Return the names of states that come nearest to one that is none, the nearest first; none may be near."""
+    states = [state for enumeration in enumerations for state in enumeration.states]
+    return difflib.get_close_matches(
+        name, [known for state in states for known in (state.name, *state.also)], n=most
+    )
 
 
 def enumerate_states(
@@ -203,7 +210,6 @@ def _state(window: Window, model: Model, found: Found) -> CrashState:
         file=found.file,
         image=found.image,
         digest=found.image.digest(logs=False),
-        durable=found.durable,
         lasting=(model.name,) if found.lasting else (),
         weight=cut.weight,
     )
@@ -211,6 +217,5 @@ def _state(window: Window, model: Model, found: Found) -> CrashState:
 
 def _merged(known: CrashState, other: CrashState) -> CrashState:
     lasting = (*known.lasting, *(model for model in other.lasting if model not in known.lasting))
-    durable = known.durable or (other.durable and other.model == known.model)
     weight = min(known.weight, other.weight)
-    return replace(known, also=(*known.also, other.name), lasting=lasting, durable=durable, weight=weight)
+    return replace(known, also=(*known.also, other.name), lasting=lasting, weight=weight)

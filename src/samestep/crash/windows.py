@@ -32,7 +32,7 @@ class Window:
     Attributes:
         name: ``save-12``: the steps complete when it began.
         step: steps complete when it began.
-        last_step: steps complete when it ended; higher when it went on in the background.
+        last_step: steps complete when it last changed something; higher when it went on in the background.
         operations: indices of its operations, ascending. Between them others may lie, of logs or of another save.
     """
 
@@ -65,7 +65,7 @@ def save_windows(recording: Recording) -> list[Window]:
         if place is not None:
             _burst_of(bursts, step, operation, place).add(step, operation, place)
     return [
-        Window(f"save-{burst.step}", burst.step, burst.last_step, tuple(burst.operations))
+        Window(f"save-{burst.step}", burst.step, burst.last_change, tuple(burst.operations))
         for burst in bursts
         if burst.changes
     ]
@@ -128,6 +128,7 @@ class _Burst:
 
     step: int
     last_step: int
+    last_change: int
     operations: list[int] = field(default_factory=list)
     paths: set[str] = field(default_factory=set)
     shapes: set[str] = field(default_factory=set)
@@ -141,6 +142,7 @@ class _Burst:
         if operation.kind in _KEEPS:
             self.opened.discard(operation.inode)
             return
+        self.last_change = max(self.last_change, step)
         self.changes |= operation.kind not in {Kind.OPEN, Kind.MAP}
         self.paths.add(place)
         self.shapes.add(_DIGITS.sub("#", place))
@@ -177,7 +179,7 @@ def _burst_of(bursts: list[_Burst], step: int, operation: Operation, place: str)
         or _first(burst for burst in recent if operation.kind in _KEEPS and place and place in burst.paths)
     )
     if found is None:
-        found = _Burst(step, step)
+        found = _Burst(step, step, step)
         bursts.append(found)
     return found
 

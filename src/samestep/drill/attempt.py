@@ -179,16 +179,22 @@ class Attempt:
         self.tree.wait_gone(STACK_SECONDS)
 
     def wait_parked(self, point: ParkPoint) -> bool:
-        """Wait until every rank stands at ``point``; False when the attempt ended before."""
+        """Wait until every rank stands at ``point``; False when the attempt ended before, or waits at another point."""
         deadline = self._started + self.plan.timeout_seconds
+        others = [other for other in self.plan.park if other != point]
         while len(list(self.traces.glob(f"{point.name}.rank*.waiting"))) < self.plan.ranks:
-            if self.tree.poll() is not None:
+            if self.tree.poll() is not None or any(map(self._stands_at, others)):
                 return False
             if time.monotonic() > deadline:
                 self._timed_out = True
                 return False
             time.sleep(POLL_SECONDS)
         return True
+
+    def _stands_at(self, point: ParkPoint) -> bool:
+        """Say whether a rank waits at a point, and will wait until it is told to go on."""
+        told = (self.traces / f"{point.name}.go").exists()
+        return not told and any(self.traces.glob(f"{point.name}.rank*.waiting"))
 
     def release(self, point: ParkPoint) -> None:
         """Let a parked attempt go on."""

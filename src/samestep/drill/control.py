@@ -82,7 +82,7 @@ def run_reference(
             for point in points:
                 if not attempt.wait_parked(point):
                     raise DrillError(
-                        f"the second control ended before {point.name}, which the first one reached ({steps} steps)",
+                        f"the second control did not come to {point.name} next, as the first one did ({steps} steps)",
                         hint=f"two runs of this script take different ways; its log: {attempt.log}",
                     )
                 with attempt.frozen():

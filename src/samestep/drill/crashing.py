@@ -10,12 +10,12 @@ from samestep.contract import Family, Outcome
 from samestep.crash.choose import choose
 from samestep.crash.image import Image
 from samestep.crash.materialise import materialise
-from samestep.crash.models import COMPOUND
+from samestep.crash.models import COMPOUND, MODELS
 from samestep.crash.operations import Kind
 from samestep.crash.recorder import Fault, counted
 from samestep.crash.recorder.proof import prove
 from samestep.crash.recording import Recording
-from samestep.crash.states import enumerate_states
+from samestep.crash.states import enumerate_states, nearest_names
 from samestep.crash.whole import wholeness
 from samestep.crash.windows import relative
 from samestep.crash.wording import described, final_names
@@ -24,6 +24,7 @@ from samestep.drill.judging.judgement import Case
 from samestep.drill.result import CrashOperation, CrashPoint, CrashRecord, CrashWindow, Expectation
 from samestep.drill.saves import saves_of
 from samestep.drill.scenario import Arrangement, DiskState, Scenario
+from samestep.errors import UsageError
 from samestep.process.storage import allowed_models, storage_type
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ SHARE = 4
 recovery."""
 
 SEED = 0
+
+FAULTS = ("disk-full", "io-error")
+"""Names of the scenarios in which the disk fails."""
 
 RECORDING = "recording"
 """Folder on a machine that the file operations of an attempt are recorded in."""
@@ -123,12 +127,13 @@ class Crashes:
         return next(save for save in reversed(self.saves) if not save.begun)
 
     def chosen(self, most: int, named: str = "") -> list[tuple[TakenApart, CrashState]]:
-        """Return the states to restart from: the most telling ones, or the one that is to be repeated."""
+        """Return the states to restart from: the most telling ones, or the one that is to be repeated.
+
+        Raises:
+            UsageError: the one that is to be repeated is unknown.
+        """
         if named:
-            name = named.removeprefix(f"{Family.CRASH}/")
-            found = [(save, save.enumeration.state(name)) for save in self.saves]
-            # a state may be asked for by the name of another one with the same content
-            return [(save, replace(state, name=name)) for save, state in found if state is not None]
+            return self._named(named) if named.startswith(f"{Family.CRASH}/") else []
         chosen = []
         small = most // SHARE if len(self.saves) > 1 else 0
         for save in self.saves:
@@ -136,6 +141,31 @@ class Crashes:
             states = choose(save.enumeration.states, share, SEED)
             chosen += [(save, state) for state in sorted(states, key=lambda state: state.after)]
         return chosen
+
+    def _named(self, scenario: str) -> list[tuple[TakenApart, CrashState]]:
+        name = scenario.removeprefix(f"{Family.CRASH}/")
+        if name in FAULTS:
+            return []
+        found = [(save, save.enumeration.state(name)) for save in self.saves]
+        # a state may be asked for by the name of another one with the same content
+        named = [(save, replace(state, name=name)) for save, state in found if state is not None]
+        if not named:
+            raise UsageError(
+                f"no disk state of an interrupted save is called {name!r}", hint=self._near(name)
+            )
+        return named
+
+    def _near(self, name: str) -> str:
+        """Say what a name that no state has may have been meant for."""
+        signs = {f"/{model}/": model for model in MODELS} | {"/again/": COMPOUND}
+        asked = [model for sign, model in signs.items() if sign in name and model not in self.record.models]
+        if asked:
+            return f"its model was not looked at: --models {','.join([*self.record.models, *asked])}"
+        near = nearest_names(name, [save.enumeration for save in self.saves])
+        if near:
+            return f"did you mean {' or '.join(near)}?"
+        saves = ", ".join(save.label for save in self.saves)
+        return f"saves that were taken apart: {saves}; further scenarios: {', '.join(FAULTS)}"
 
     def scenarios(
         self, chosen: Sequence[tuple[TakenApart, CrashState]], verify: Callable[[int], int]
@@ -179,8 +209,11 @@ class Crashes:
         )
 
     def _allows(self, state: CrashState) -> bool:
-        """Say whether the storage in use allows a state, under any of the models that give it."""
-        return bool(models_of(state) & allowed_models(self.record.storage))
+        """Say whether the storage in use allows a state, under any of the models that give it.
+
+        Where nothing got lost a kill leaves the same, which every storage allows whatever models were asked for.
+        """
+        return not state.damage or bool(models_of(state) & allowed_models(self.record.storage))
 
     def close(self) -> None:
         """Close the recordings."""
@@ -201,9 +234,9 @@ class Crashes:
         place = root if relative(middle.path, root) is not None else str(PurePath(middle.path).parent)
         pattern = f"{place}/*"
         return [
-            _failing_disk("disk-full", "the disk is full", window, Fault("ENOSPC", (), pattern, before)),
+            _failing_disk(FAULTS[0], "the disk is full", window, Fault("ENOSPC", (), pattern, before)),
             _failing_disk(
-                "io-error", "the disk answers EIO", window, Fault("EIO", (Kind.WRITE,), pattern, before, 1)
+                FAULTS[1], "the disk answers EIO", window, Fault("EIO", (Kind.WRITE,), pattern, before, 1)
             ),
         ]
 
@@ -232,9 +265,11 @@ class Crashes:
         materialise(self._states[name][1].image, folder, self.places / "contents")
 
     def history(self, name: str) -> SaveHistory:
-        """Return what the save of scenario ``name`` found on the disk."""
-        save = self._states[name][0] if name in self._states else self.main
-        return save.history
+        """Return what the save of scenario ``name`` found on the disk, and whether all it did is there."""
+        if name not in self._states:
+            return self.main.history
+        save, state = self._states[name]
+        return replace(save.history, finished=save.save.is_announced(state.image))
 
 
 def _failing_disk(name: str, what: str, window: Window, fault: Fault) -> Scenario:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 import time
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from samestep.checkpoints import is_log
+from samestep.checkpoints import holds_only_random_state, is_log
 from samestep.contract import FINDINGS, Family, Outcome, Severity
 from samestep.drill.artefacts import differing_artefacts, differing_tensors
 from samestep.drill.attempt import Attempt
@@ -63,7 +64,7 @@ def run_scenario(
             records.append(record)
             judgement = _judged(ground, scenario, made, record)
             if artefacts and judgement.observation.outcome is Outcome.SAME:
-                _add_artefacts(judgement, artefacts, ground.control.facts.steps)
+                add_artefacts(judgement, artefacts, ground.control.facts.steps)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return _result(ground, scenario, judgement, records, time.monotonic() - started)
@@ -117,13 +118,32 @@ def _artefacts(ground: Ground, scenario: Scenario, machine: Machine, record: Att
     return [path for path in differing if path not in scenario.case.damaged]
 
 
-def _add_artefacts(judgement: Judgement, artefacts: list[str], step: int) -> None:
-    names = ", ".join(artefacts[:4]) + (f" and {len(artefacts) - 4} more" if len(artefacts) > 4 else "")
-    evidence = f"after the last step these files are not the control's: {names}"
-    judgement.findings.append(finding("artefacts-differ", evidence, step=step))
-    judgement.observation.outcome = Outcome.DIFFERENT
-    judgement.observation.first_divergent_step = step
-    judgement.observation.summary = "steps agree, final files differ"
+def add_artefacts(judgement: Judgement, artefacts: list[str], step: int) -> None:
+    """Let final files that are not the control's count against a run whose steps agree.
+
+    A saved generator that no step drew from, and that is known not to be the control's, stays a note in its file too.
+
+    Args:
+        judgement: of the steps; changed in place.
+        artefacts: the files.
+        step: last one of the control.
+    """
+    known = any(record.slug == "rng-not-restored" for record in judgement.findings)
+    idle = [path for path in artefacts if known and holds_only_random_state(PurePosixPath(path).name)]
+    counted = [path for path in artefacts if path not in idle]
+    text = "after the last step these files are not the control's: "
+    if idle:
+        evidence = f"{text}{_some(idle)}; they hold generators that no step drew from"
+        judgement.findings.append(finding("artefacts-differ", evidence, step=step, severity=Severity.NOTE))
+    if counted:
+        judgement.findings.append(finding("artefacts-differ", text + _some(counted), step=step))
+        judgement.observation.outcome = Outcome.DIFFERENT
+        judgement.observation.first_divergent_step = step
+        judgement.observation.summary = "steps agree, final files differ"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _judged(ground: Ground, scenario: Scenario, made: DiskStateMade, record: AttemptRecord) -> Judgement:

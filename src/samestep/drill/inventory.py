@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from samestep.contract import FINDINGS, Component, Family, Outcome, Severity
+from samestep.drill.observe import gathered
 from samestep.drill.result import InventoryRow
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _present(trace: Trace) -> dict[Component, tuple[bool, str]]:
     sampled = any(micro.samples for step in trace.steps for micro in step.micro_steps)
     seen = sampled or any(micro.inputs for step in trace.steps for micro in step.micro_steps)
     by = "sample indices" if sampled else "content of the batches" if seen else UNSEEN_DATA
-    window = max((len(step.micro_steps) for step in trace.steps), default=1)
+    window = max((len(gathered(step)) for step in trace.steps), default=1)
     return {
         Component.WEIGHTS: (bool(weights), f"{weights} parameters, {buffers} buffers"),
         Component.OPTIMIZER: (bool(kinds), ", ".join(kinds) or "this optimizer keeps no state"),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from samestep.checkpoints import Unit
     from samestep.trace import StepRecord, Trace
+    from samestep.trace.records import MicroStep
 
 _DIGITS = re.compile(r"\d+")
 
@@ -78,10 +79,15 @@ def facts_of(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[str],
         save_steps=[burst.step for burst in bursts],
         bursts=bursts,
         epoch_ends=epoch_ends(first.steps),
-        accumulation=max((len(step.micro_steps) for step in first.steps), default=1) or 1,
+        accumulation=max((len(gathered(step)) for step in first.steps), default=1) or 1,
         ranks=len(traces),
         followed=any(update.optimizer >= 0 for step in first.steps for update in step.updates),
     )
+
+
+def gathered(step: StepRecord) -> list[MicroStep]:
+    """Return the micro-steps that gather gradients for a step; what a closure of the optimizer does is none."""
+    return [micro for micro in step.micro_steps if not micro.within_update]
 
 
 def save_bursts(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[str], bool]) -> list[Burst]:

@@ -2,24 +2,29 @@
 
 Most of the time of a restart goes into imports. A fork of a process that has done nothing else saves it. What such a
 fork could hide (hash seeds that are shared, a library that counts its forks) is looked for: whatever kind of result
-shows for the first time is shown again by a truly fresh process before it is believed.
+shows for the first time is shown again by a truly fresh process before it is believed, and so is a sample of the rest.
+Where a later one of the sample disagrees, what was believed of its kind is restarted in fresh processes after all.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
 import zlib
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from samestep import probe
-from samestep.contract import Family
+from samestep.contract import Family, Outcome
 from samestep.drill.attempt import STACKS
 from samestep.drill.command import CHECKPOINT, OUT, restart_command
 from samestep.drill.judging.diagnosis.records import finding
+from samestep.drill.result import Observation, ScenarioResult
 from samestep.drill.scenario import Arrangement
 from samestep.errors import MachineError
 from samestep.process import Preloaded, PythonCommand
@@ -27,10 +32,9 @@ from samestep.trace import ORDERS_VARIABLE
 from samestep.trace.reading import read_modules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from samestep.drill.ground import ControlRun, Workshop
-    from samestep.drill.result import ScenarioResult
     from samestep.drill.scenario import Scenario
 
 FEWEST = 8
@@ -41,7 +45,10 @@ SAMPLE = 50
 
 ENVIRONMENTS = ("site-packages", "dist-packages")
 
+DOUBTED = "forked, and of a kind that a fresh process did not show where it was confirmed"
+
 Kind = tuple[str, ...]
+Run = Callable[["Preloaded | None"], ScenarioResult]
 
 _ERROR = re.compile(r"\b\w*(?:Error|Exception)\b")
 
@@ -98,6 +105,21 @@ def sort_modules(listed: list[tuple[str, str]], projects: list[Path]) -> tuple[l
     return [name for name in libraries if name.partition(".")[0] not in local], sorted(local)
 
 
+@dataclass
+class _Belief:
+    """What is thought of one kind of result of forks.
+
+    Attributes:
+        agreed: whether the first fresh process has shown it too, known sooner or later.
+        doubted: a later one has not.
+        believed: forked results that count, each with what runs its scenario afresh.
+    """
+
+    agreed: Future[bool] = field(default_factory=Future)
+    doubted: bool = False
+    believed: list[tuple[ScenarioResult, Run]] = field(default_factory=list)
+
+
 class Forks:
     """Restarts forked from a preloaded process while they can be trusted.
 
@@ -113,7 +135,8 @@ class Forks:
         self.trusted = not workshop.options.fresh
         self._workshop = workshop
         self._first = first
-        self._agreed: dict[Kind, Future[bool]] = {}
+        self._beliefs: dict[Kind, _Belief] = {}
+        self._doubtful: list[tuple[ScenarioResult, Run]] = []
         self._lock = threading.Lock()
         self._preloaded: Preloaded | None = None
         self._starter: threading.Thread | None = None
@@ -135,7 +158,7 @@ class Forks:
         if self._preloaded is not None:
             self._preloaded.close()
 
-    def run(self, scenario: Scenario, run: Callable[[Preloaded | None], ScenarioResult]) -> ScenarioResult:
+    def run(self, scenario: Scenario, run: Run) -> ScenarioResult:
         """Run a scenario forked where possible, and afresh when its kind of result was not seen before.
 
         Args:
@@ -143,11 +166,17 @@ class Forks:
             run: carries it out, forked from a preloaded process or, with None, afresh.
 
         Returns:
-            The result; of the fresh process where there was one.
+            The result; of the fresh process where there was one. One of a fork whose kind falls into doubt later is
+            turned into that of a fresh process, in place, before the last call returns.
         """
         if not can_fork(scenario) or self._starter is None:
             return run(None)
         self._starter.join()
+        result = self._tried(scenario, run)
+        self._restart_doubtful()
+        return result
+
+    def _tried(self, scenario: Scenario, run: Run) -> ScenarioResult:
         if self._preloaded is None or not self.trusted:
             return run(None)
         try:
@@ -157,29 +186,68 @@ class Forks:
             return run(None)
         forked.forked = True
         kind = kind_of(scenario, forked)
-        agreed, is_first = self._agreement(kind)
-        if not is_first and not _is_sampled(scenario):
-            return forked if agreed.result() else run(None)
+        with self._lock:
+            is_first = kind not in self._beliefs
+            belief = self._beliefs.setdefault(kind, _Belief())
+        if is_first or _is_sampled(scenario):
+            return self._confirmed(scenario, forked, run, belief, is_first=is_first)
+        return forked if belief.agreed.result() and self._believe(belief, forked, run) else run(None)
+
+    def _confirmed(
+        self, scenario: Scenario, forked: ScenarioResult, run: Run, belief: _Belief, *, is_first: bool
+    ) -> ScenarioResult:
+        """Return what a fresh process shows; where it is not the fork's, the kind of that one is in doubt."""
         agrees = False
         try:
             fresh = run(None)
-            agrees = kind_of(scenario, fresh) == kind
+            agrees = kind_of(scenario, fresh) == kind_of(scenario, forked)
         finally:
             if is_first:
-                agreed.set_result(agrees)
+                belief.agreed.set_result(agrees)
         if not agrees:
-            self.trusted = False
-            evidence = (
-                f"forked: {forked.observed.outcome} ({forked.observed.summary}); the fresh process counts"
-            )
-            fresh.findings.append(finding("fork-differs", evidence))
+            again, was = self._doubt(belief), forked.observed
+            evidence = f"forked: {was.outcome} ({was.summary}); the fresh process counts"
+            more = [f"earlier results of this kind that are restarted in fresh processes: {again}"]
+            fresh.findings.append(finding("fork-differs", evidence, details=more if again else []))
         return fresh
 
-    def _agreement(self, kind: Kind) -> tuple[Future[bool], bool]:
-        """Return whether a fresh process has shown this kind too, known sooner or later, and whether to find it out."""
+    def _believe(self, belief: _Belief, forked: ScenarioResult, run: Run) -> bool:
+        """Let a fork's result count unless its kind has fallen into doubt meanwhile; whether it does."""
         with self._lock:
-            is_first = kind not in self._agreed
-            return self._agreed.setdefault(kind, Future()), is_first
+            if not belief.doubted:
+                belief.believed.append((forked, run))
+            return not belief.doubted
+
+    def _doubt(self, belief: _Belief) -> int:
+        """Take back what was believed of a kind, and return how many results that are: nothing is known of them now."""
+        self.trusted = False
+        with self._lock:
+            belief.doubted = True
+            taken_back, belief.believed = belief.believed, []
+            for result, _ in taken_back:
+                result.observed = Observation(outcome=Outcome.INCONCLUSIVE, summary=DOUBTED)
+                result.holds, result.findings, result.series = False, [], []
+            self._doubtful += taken_back
+        return len(taken_back)
+
+    def _restart_doubtful(self) -> None:
+        """Restart what was taken back in fresh processes; every thread that comes by takes its part."""
+        while self._doubtful and not self._workshop.stop.is_set():
+            with self._lock:
+                taken = self._doubtful.pop() if self._doubtful else None
+            if taken is not None:
+                result, run = taken
+                # one that cannot be carried out stays inconclusive and must not cost the scenario that came by
+                with contextlib.suppress(Exception):
+                    fresh = run(None)
+                    if not self._workshop.stop.is_set():  # else it was killed, which says nothing
+                        _become(result, fresh)
+
+
+def _become(result: ScenarioResult, other: ScenarioResult) -> None:
+    """Take over all that another result of the same scenario says; how to repeat it stays."""
+    for name in set(other.__struct_fields__) - {"replay"}:
+        setattr(result, name, getattr(other, name))
 
 
 def can_fork(scenario: Scenario) -> bool:

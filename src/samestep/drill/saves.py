@@ -12,7 +12,7 @@ from samestep.crash.image import File, Image, Symlink
 from samestep.crash.materialise import materialise
 from samestep.crash.replay import Replay, replay
 from samestep.crash.whole import Generation, wholeness
-from samestep.crash.windows import save_windows
+from samestep.crash.windows import relative, save_windows
 from samestep.drill.observe import Burst
 from samestep.drill.units import units_with_steps
 
@@ -65,16 +65,37 @@ def saves_of(recording: Recording, save_steps: Sequence[int], scratch: Path) -> 
         while position <= window.last:
             steps.step(recording.operations[position])
             position += 1
-        step = save_step(window, save_steps)
+        step = save_step(window, recording, save_steps)
         if step is not None:
             save = save_of(window, step, before, steps.image.copy(), scratch)
             found += [save] if save.generations else []
     return found
 
 
-def save_step(window: Window, save_steps: Sequence[int]) -> int | None:
-    """Return the step that a window's save counts for: one inside a step counts for that step."""
-    return next((step for step in (window.step, window.step + 1) if step in save_steps), None)
+def save_step(window: Window, recording: Recording, save_steps: Sequence[int]) -> int | None:
+    """Return the step that a window's save counts for: one inside a step counts for that step.
+
+    A save that goes on after its step was written in the background, for a loop that saves by itself waits for it. Such
+    a save may first be seen a step late, and holds what there was when it began, unless its name says the later step.
+
+    Args:
+        window: its operations.
+        recording: that they are in.
+        save_steps: steps after which the run was seen to save.
+    """
+    begun, later = window.step, window.step + 1
+    if begun in save_steps or later not in save_steps:
+        return begun if begun in save_steps else None
+    in_background = window.last_step > begun and later not in _numbers(window, recording)
+    return begun if in_background else later
+
+
+def _numbers(window: Window, recording: Recording) -> set[int]:
+    """Return the numbers in the names that a save writes under."""
+    operations = [recording.operations[index] for index in window.operations]
+    names = {path for operation in operations for path in (operation.path, operation.target)}
+    inside = [name for path in names if (name := relative(path, recording.header.roots[0]))]
+    return {int(digits) for name in inside for digits in _digits(name)}
 
 
 def save_of(window: Window, step: int, before: Image, end: Image, scratch: Path) -> Save:
@@ -140,7 +161,7 @@ def _own_files(unit: Unit) -> list[str]:
 
 
 def _digits(name: str) -> list[str]:
-    return "".join(letter if letter.isdigit() else " " for letter in name).split()
+    return "".join(letter if letter.isdecimal() else " " for letter in name).split()
 
 
 def _with_entries(image: Image, names: set[str]) -> Image:

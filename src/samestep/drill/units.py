@@ -59,8 +59,9 @@ def resume_points(folder: Path, units: Sequence[Unit]) -> list[Unit]:
 
 def _parts_together(folder: Path, found: list[tuple[Unit, int]]) -> list[tuple[Unit, int]]:
     """Count what holds no weights of its own among the files of the checkpoint that was saved at the same step."""
-    carriers = {step: unit for unit, step in found if _has_weights(folder, unit)}
-    parts = [(unit, step) for unit, step in found if step in carriers and not _has_weights(folder, unit)]
+    weighty = {unit.path for unit, _ in found if Component.WEIGHTS in _components(folder, unit)}
+    carriers = {step: unit for unit, step in found if unit.path in weighty}
+    parts = [(unit, step) for unit, step in found if step in carriers and unit.path not in weighty]
     joined = []
     for unit, step in found:
         if (unit, step) in parts:
@@ -68,10 +69,6 @@ def _parts_together(folder: Path, found: list[tuple[Unit, int]]) -> list[tuple[U
         files = [name for part, of in parts if of == step and carriers[step] is unit for name in part.files]
         joined.append((replace(unit, files=(*unit.files, *files)), step))
     return joined
-
-
-def _has_weights(folder: Path, unit: Unit) -> bool:
-    return Component.WEIGHTS in _components(folder, unit)
 
 
 def _components(folder: Path, unit: Unit) -> set[Component]:

@@ -238,7 +238,7 @@ class Session:
         generators = {}
         if self._orders.watch:
             generators = content.shot.state.rng if number == 1 else global_generators()
-        content.record.micro_steps.append(MicroStep(rng=generators))
+        content.record.micro_steps.append(MicroStep(rng=generators, within_update=self._windows.updating))
 
     def closed(self, window: Window) -> None:
         """Write the step."""

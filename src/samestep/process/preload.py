@@ -11,10 +11,13 @@ why it refuses, and ends when the socket closes.
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import contextlib
+import gc
 import importlib
 import importlib.util
+import io
 import json
 import os
 import random
@@ -25,7 +28,7 @@ import struct
 import sys
 import threading
 from importlib.machinery import SourceFileLoader
-from typing import Any
+from typing import Any, NoReturn
 
 LENGTH = struct.Struct("!Q")
 DESCRIPTORS = ("report", "lifeline", "log")
@@ -83,6 +86,8 @@ def receive(channel: socket.socket) -> dict[str, Any] | None:
 def serve(channel: socket.socket, keeper: Any) -> dict[str, Any] | None:
     """Fork a keeper for every request; returns the request in the process that is to become the script, else None."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the kernel
+    gc.collect()
+    gc.freeze()  # else a collection in a fork would touch, and so copy, every page of the libraries' objects
     while True:
         request = receive(channel)
         if request is None:
@@ -168,19 +173,55 @@ def run_file(path: str, names: dict[str, Any]) -> None:
     exec(code, names)  # noqa: S102 - the user's own training script
 
 
-def run_to_its_end(run: Any, *arguments: Any) -> None:
-    """Call ``run``; an exception ends the process as it ends an interpreter, without the frames of this file."""
+def run_to_its_end(run: Any, *arguments: Any) -> NoReturn:
+    """Call ``run`` and end the process as the interpreter would, except that it does not take its modules apart.
+
+    Freeing what the libraries made touches, and so copies, all that the fork shares with its parent; of a short
+    restart that was most of the time.
+    """
+    code: Any = 0
     try:
         run(*arguments)
-    except SystemExit:
-        raise
-    except BaseException as error:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename in {__file__, runpy.__file__}:
-            trace = trace.tb_next
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
-        sys.excepthook = lambda *_: None  # it is told; what remains is the interpreter's own way to end
-        raise
+    except SystemExit as error:
+        code = error.code
+    except KeyboardInterrupt as error:
+        tell(error)
+        leave(128 + signal.SIGINT, by=signal.SIGINT)
+    except BaseException as error:  # noqa: BLE001 - it is told, and becomes the exit code
+        tell(error)
+        code = 1
+    leave(code)
+
+
+def tell(error: BaseException) -> None:
+    """Print an exception as the interpreter does, without the frames of this file."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in {__file__, runpy.__file__}:
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def leave(code: Any, *, by: int = 0) -> NoReturn:
+    """Wait for threads, call what is registered for the end, flush, and be gone.
+
+    Args:
+        code: argument of ``SystemExit``.
+        by: signal to end by, as the interpreter does after Ctrl-C; 0: none.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - what the interpreter calls first
+    atexit._run_exitfuncs()  # noqa: SLF001 - what it calls next
+    if not isinstance(code, int | None):
+        sys.stderr.write(f"{code}\n")
+    for (
+        thing
+    ) in gc.get_objects():  # files that the script left open are written out when the interpreter frees them
+        if issubclass(type(thing), io.IOBase):
+            with contextlib.suppress(Exception):
+                thing.flush()
+    if by:
+        signal.signal(by, signal.SIG_DFL)
+        os.kill(os.getpid(), by)
+    os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
 
 
 def main() -> dict[str, Any] | None:

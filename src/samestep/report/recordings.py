@@ -7,29 +7,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from samestep.crash.choose import choose
-from samestep.crash.image import Image
 from samestep.crash.operations import Kind
-from samestep.crash.states import enumerate_states
+from samestep.crash.recorder.order import STOPPED
 from samestep.crash.windows import save_windows
 from samestep.drill.crashing import operation_records
 from samestep.drill.result import CrashPoint, CrashWindow
-from samestep.errors import UsageError
 
 from .crash.words import moment
 from .view import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from samestep.crash.catalogue import Listed
     from samestep.crash.contents import Content
     from samestep.crash.recording import Recording
     from samestep.crash.states import CrashState, Enumeration
     from samestep.crash.windows import Window
-
-BEFORE = "before"
-"""Folder of a recording with what the watched folder held when the recording began."""
 
 _SHOWN_NOTES = 5
 
@@ -50,8 +45,10 @@ class RecordingShown(msgspec.Struct, kw_only=True):
     Attributes:
         folder: where it lies.
         tier: how it was made.
+        root: the watched folder.
         complete: it came to its own end.
-        exit_code: of the command.
+        stopped: everything was killed just before the operation that was asked for.
+        exit_code: of the command; None when it did not end by itself.
         counts: operations per kind.
         saves: what changed checkpoints, save by save.
         notes: what could not be followed.
@@ -60,7 +57,9 @@ class RecordingShown(msgspec.Struct, kw_only=True):
     schema: str = "samestep.crash-record/1"
     folder: str
     tier: str
+    root: str
     complete: bool
+    stopped: bool
     exit_code: int | None
     counts: dict[str, int]
     saves: list[SaveFound]
@@ -137,7 +136,9 @@ def show_recording(recording: Recording, folder: Path) -> RecordingShown:
     return RecordingShown(
         folder=str(folder),
         tier=recording.header.tier,
+        root=recording.header.roots[0],
         complete=recording.header.complete,
+        stopped=(folder / STOPPED).exists(),
         exit_code=recording.header.exit_code,
         counts=dict(kinds.most_common()),
         saves=[_save(window) for window in save_windows(recording)],
@@ -145,58 +146,15 @@ def show_recording(recording: Recording, folder: Path) -> RecordingShown:
     )
 
 
-def show_states(
-    recording: Recording, folder: Path, *, window: str = "", models: Sequence[str], most: int | None = None
-) -> StatesShown:
+def show_states(recording: Recording, folder: Path, saves: Sequence[Listed]) -> StatesShown:
     """Return the disk states that interruptions of the saves of a recording can leave.
 
     Args:
         recording: it.
         folder: where it lies.
-        window: one save only; empty: all.
-        models: persistence models.
-        most: most states per save, the most telling ones; None: all.
-
-    Raises:
-        UsageError: there is no such save or model.
+        saves: what of it is shown.
     """
-    base = base_of(recording, folder)
-    windows = save_windows(recording)
-    chosen = [_named(windows, window)] if window else windows
-    saves = [_states_of(recording, enumerate_states(recording, one, base, models), most) for one in chosen]
-    return StatesShown(folder=str(folder), saves=saves)
-
-
-def find_state(
-    recording: Recording,
-    folder: Path,
-    name: str,
-    models: Sequence[str],
-    suggest: Callable[[str, list[str]], str],
-) -> tuple[CrashState, Enumeration]:
-    """Return the state of a name and all states of its save.
-
-    Args:
-        recording: it.
-        folder: where it lies.
-        name: of the state, with or without the family in front.
-        models: persistence models to look in, beside the one that the name holds.
-        suggest: returns a sentence about a word and what is known.
-
-    Raises:
-        UsageError: there is no such state.
-    """
-    name = name.removeprefix("crash/")
-    save, _, rest = name.partition("/")
-    window = _named(save_windows(recording), save)
-    model = rest.partition("/")[0]
-    enumeration = enumerate_states(recording, window, base_of(recording, folder), _with(models, model))
-    state = enumeration.state(name)
-    if state is None:
-        known = [one.name for one in enumeration.states]
-        hint = suggest(name, known) or f"samestep crash states {folder} --window {save} lists them"
-        raise UsageError(f"{save} has no state {name!r}", hint=hint)
-    return state, enumeration
+    return StatesShown(folder=str(folder), saves=[_states_of(recording, save) for save in saves])
 
 
 def show_state(recording: Recording, state: CrashState, enumeration: Enumeration) -> StateShown:
@@ -212,19 +170,15 @@ def show_state(recording: Recording, state: CrashState, enumeration: Enumeration
     )
 
 
-def base_of(recording: Recording, folder: Path) -> Image:
-    """Return what the watched folder held before the recording."""
-    root, before = recording.header.roots[0], folder / BEFORE
-    return Image.load(before, root) if before.is_dir() else Image(root)
-
-
 def render_recording(shown: RecordingShown) -> str:
     """Render a recording in numbers as text."""
     total = sum(shown.counts.values())
     kinds = ", ".join(f"{count} {kind}" for kind, count in shown.counts.items())
     lines = [f"{count_of(total, 'operation')} recorded{f': {kinds}' if kinds else ''}"]
     lines += [f"{save.name:<14}{_span(save)}" for save in shown.saves] or ["no save found"]
-    if not shown.complete:
+    if shown.stopped:
+        lines.append(f"stopped and killed before the next operation; the disk as it was then: {shown.root}")
+    elif not shown.complete:
         lines.append("incomplete: the recording did not come to its own end")
     lines += [f"not followed: {note}" for note in shown.notes[:_SHOWN_NOTES]]
     return "\n".join([*lines, f"in {shown.folder}"]) + "\n"
@@ -261,30 +215,8 @@ def _span(save: SaveFound) -> str:
     return f"{count_of(save.operations, 'operation')}, number {save.first} to {save.last}"
 
 
-def _named(windows: Sequence[Window], name: str) -> Window:
-    found = next((window for window in windows if window.name == name), None)
-    if found is None:
-        known = ", ".join(window.name for window in windows)
-        hint = (
-            f"saves: {known}"
-            if known
-            else "it holds no save: nothing that looks like a checkpoint was written"
-        )
-        raise UsageError(f"the recording has no save {name!r}", hint=hint)
-    return found
-
-
-def _with(models: Sequence[str], model: str) -> list[str]:
-    from samestep.crash.models import MODELS
-
-    return [*models, *([model] if model in MODELS and model not in models else [])]
-
-
-def _states_of(recording: Recording, enumeration: Enumeration, most: int | None) -> StatesOfSave:
-    states = enumeration.states
-    if most is not None:
-        chosen = {state.name for state in choose(states, most)}
-        states = [state for state in states if state.name in chosen]
+def _states_of(recording: Recording, save: Listed) -> StatesOfSave:
+    enumeration = save.enumeration
     found = [
         StateFound(
             name=state.name,
@@ -292,7 +224,7 @@ def _states_of(recording: Recording, enumeration: Enumeration, most: int | None)
             what=_what(recording, enumeration.window, state),
             also=list(state.also),
         )
-        for state in states
+        for state in save.states
     ]
     counts = [str(count) for count in enumeration.counts]
     return StatesOfSave(

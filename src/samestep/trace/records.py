@@ -104,6 +104,7 @@ class MicroStep:
         samples: indices the sampler gave for this batch, where they could be followed.
         loss: value that ``backward`` was called on.
         rng: digests of the global generators just before the forward (the first micro-step's equal the state's).
+        within_update: an optimizer asked for it from inside its call (a closure): it gathers no gradients.
     """
 
     inputs: str = ""
@@ -111,6 +112,7 @@ class MicroStep:
     samples: list[Plain] | None = None
     loss: float | None = None
     rng: dict[str, str] = field(default_factory=dict)
+    within_update: bool = False
 
 
 @dataclass

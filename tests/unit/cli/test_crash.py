@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from samestep.cli.crash import crash
 from samestep.crash.operations import Header, Kind, Operation
 from samestep.crash.recording import RecordingWriter
-from samestep.errors import MachineError, UsageError
+from samestep.errors import ExitCode, MachineError, UsageError
 
 ROOT = "/run/out"
 FILE = "step-4/model.pt"
@@ -146,6 +146,33 @@ def test_unknown_states_saves_and_models_are_answered_with_known_ones(recording)
     assert "power-ext4" in raised.value.hint
 
 
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_command_that_is_not_there_is_named_and_leaves_no_recording(here):
+    with pytest.raises(UsageError, match="command not found: no-such-command-anywhere") as raised:
+        shown("record", "--", "no-such-command-anywhere", "{out}")
+    assert raised.value.exit_code is ExitCode.USAGE
+    assert list(here.iterdir()) == []
+
+
+def test_a_file_that_is_no_program_is_told_from_one_that_is_missing(here):
+    (here / "train.py").write_text("print('hi')\n")
+    with pytest.raises(UsageError, match=r"command cannot be executed: \./train\.py"):
+        shown("record", "--", "./train.py", "{out}")
+
+
+@pytest.mark.parametrize("text", ["x", "1:", ":1", "1:2:3", "-1", "a:1", "1.5", "²"])
+def test_a_place_to_stop_that_is_none_is_refused_with_an_example(here, text):
+    with pytest.raises(UsageError, match="expected a number of operations") as raised:
+        shown("record", f"--stop-at={text}", "--", "true", "{out}")
+    assert "--stop-at 1:12" in raised.value.hint
+    assert list(here.iterdir()) == []
+
+
 def test_a_command_that_names_no_folder_is_not_recorded(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="which folder to watch") as raised:
@@ -153,3 +180,4 @@ def test_a_command_that_names_no_folder_is_not_recorded(tmp_path, monkeypatch):
     assert "--root" in raised.value.hint
     with pytest.raises(UsageError, match="inside the watched folder"):
         shown("record", "--root", ".", "--", "true")
+    assert not any((tmp_path / ".samestep" / "recordings").iterdir())

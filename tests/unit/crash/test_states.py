@@ -91,7 +91,6 @@ def test_a_state_is_found_by_each_of_its_names(enumeration):
 def test_damage_is_told_in_words(enumeration):
     state = next(s for s in enumeration.states if s.way == "empty" and s.file == "optimizer.pt")
     assert state.damage.startswith("checkpoint-4/optimizer.pt: its unsynced data never reached the disk")
-    assert not state.durable
     start = enumeration.states[0]
     assert (start.name, start.last, start.damage) == ("save-4/kill/start", "nothing of this save", "")
 

@@ -50,6 +50,11 @@ def test_a_state_that_can_still_come_about_after_the_save_has_returned_was_not_m
     assert "not-durable-after-save" in slugs(Outcome.CRASHED, lasting=True, model="power-ext4")
 
 
+def test_a_finished_save_has_nothing_left_to_be_made_durable():
+    finished = SaveHistory(had_whole=True, overwrites=False, finished=True)
+    assert slugs(Outcome.CRASHED, finished, lasting=True, whole=18, torn=[]) == []
+
+
 def test_a_lost_change_of_names_is_named_for_what_it_is():
     found = slugs(Outcome.CRASHED, lasting=True, model="posix-worst", way="lost")
     assert "rename-not-durable" in found
@@ -62,3 +67,9 @@ def test_what_the_storage_rules_out_is_noted_only():
     as_notes(found, point(model="posix-worst"), "ext4")
     assert [record.severity for record in found] == [Severity.NOTE]
     assert found[0].details == ["only under posix-worst, which ext4 rules out"]
+
+
+def test_a_storage_whose_type_is_not_known_is_called_the_one_in_use():
+    found = crash_findings(point(), NEW_NAMES, Judgement(Observation(outcome=Outcome.CRASHED)))
+    as_notes(found, point(model="nfs"), "")
+    assert found[0].details == ["only under nfs, which the storage in use rules out"]

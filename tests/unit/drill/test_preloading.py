@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from samestep.contract import Family, Outcome
-from samestep.drill.preloading import FEWEST, Forks
-from samestep.drill.result import Observation
+from samestep.drill.judging.diagnosis.records import finding
+from samestep.drill.preloading import DOUBTED, FEWEST, Forks, _is_sampled
+from samestep.drill.result import Expectation, Observation, ScenarioResult
 from samestep.drill.scenario import Arrangement
 from samestep.errors import MachineError
 
@@ -17,9 +18,15 @@ def scenario(family=Family.DAMAGE, arrangement=Arrangement.SNAPSHOT):
 
 
 def result(outcome, *slugs):
-    findings = [SimpleNamespace(slug=slug, evidence="") for slug in slugs]
-    observed = Observation(outcome=outcome, summary="as told")
-    return SimpleNamespace(observed=observed, findings=findings, forked=False, crash=None)
+    return ScenarioResult(
+        name="damage/part",
+        family=Family.DAMAGE,
+        title="a part is damaged",
+        expected=Expectation(outcomes=[Outcome.SAME]),
+        observed=Observation(outcome=outcome, summary="as told"),
+        holds=outcome is Outcome.SAME,
+        findings=[finding(slug, "") for slug in slugs],
+    )
 
 
 class Runs:
@@ -35,10 +42,15 @@ class Runs:
 
 
 @pytest.fixture
-def forks(monkeypatch):
+def stop():
+    return Event()
+
+
+@pytest.fixture
+def forks(monkeypatch, stop):
     monkeypatch.setattr("samestep.drill.preloading.preload", lambda *_: SimpleNamespace(close=lambda: None))
     options = SimpleNamespace(fresh=False)
-    made = Forks(SimpleNamespace(options=options, stop=Event()), None)
+    made = Forks(SimpleNamespace(options=options, stop=stop), None)
     made.prepare([scenario()] * FEWEST)
     return made
 
@@ -110,6 +122,89 @@ def test_a_sample_of_forks_of_a_known_kind_is_confirmed_too_and_always_the_same_
     first = confirmed()
     assert 2 <= len(first) <= 20
     assert confirmed() == first
+
+
+SAMPLED = next(
+    name for name in map("damage/{}".format, range(1000)) if _is_sampled(SimpleNamespace(name=name))
+)
+
+
+class Wrong(Runs):
+    """Forks of a process in which everything seems the same, and what really happens."""
+
+    def __init__(self, fresh=(Outcome.DIFFERENT, "rng-not-restored")):
+        super().__init__(forked=(Outcome.SAME,), fresh=fresh)
+
+
+def believed(forks, count):
+    """Results of one kind that count although they are forks', and what restarts them."""
+    forks.run(scenario(), Runs((Outcome.SAME,)))
+    runs = [Wrong() for _ in range(count)]
+    return [forks.run(scenario(), run) for run in runs], runs
+
+
+def test_when_the_sample_disagrees_what_was_believed_of_its_kind_is_restarted_afresh(forks):
+    results, runs = believed(forks, 3)
+    assert all(item.forked and item.holds for item in results)
+    results[0].replay = "samestep drill --replay damage/part"
+    last = forks.run(SimpleNamespace(**{**vars(scenario()), "name": SAMPLED}), Wrong())
+    assert [run.log for run in runs] == [["forked", "fresh"]] * 3
+    assert {(item.observed.outcome, item.forked, item.holds) for item in results} == {
+        (Outcome.DIFFERENT, False, False)
+    }
+    assert [[found.slug for found in item.findings] for item in results] == [["rng-not-restored"]] * 3
+    assert results[0].replay == "samestep drill --replay damage/part"
+    (differs,) = [found for found in last.findings if found.slug == "fork-differs"]
+    assert differs.details == ["earlier results of this kind that are restarted in fresh processes: 3"]
+
+
+def test_results_of_other_kinds_stay_believed(forks):
+    forks.run(scenario(), Runs((Outcome.REFUSED,)))
+    other = forks.run(scenario(), Runs((Outcome.REFUSED,)))
+    believed(forks, 1)
+    forks.run(SimpleNamespace(**{**vars(scenario()), "name": SAMPLED}), Wrong())
+    assert other.forked
+
+
+def test_what_cannot_be_restarted_afresh_is_inconclusive_and_says_why(forks):
+    forks.run(scenario(), Runs((Outcome.SAME,)))
+
+    def run(preloaded):
+        if preloaded is None:
+            raise MachineError("no room left")
+        return result(Outcome.SAME)
+
+    taken_back = forks.run(scenario(), run)
+    found = forks.run(SimpleNamespace(**{**vars(scenario()), "name": SAMPLED}), Wrong())
+    assert found.observed.outcome is Outcome.DIFFERENT
+    assert (taken_back.observed.outcome, taken_back.observed.summary) == (Outcome.INCONCLUSIVE, DOUBTED)
+    assert not taken_back.holds
+
+
+def test_a_drill_that_is_interrupted_meanwhile_keeps_nothing_of_what_was_taken_back(forks, stop):
+    forks.run(scenario(), Runs((Outcome.SAME,)))
+
+    def run(preloaded):
+        if preloaded is None:
+            stop.set()  # and everything is killed
+        return result(Outcome.SAME if preloaded else Outcome.CRASHED)
+
+    taken_back = forks.run(scenario(), run)
+    forks.run(SimpleNamespace(**{**vars(scenario()), "name": SAMPLED}), Wrong())
+    assert taken_back.observed.outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_fork_that_ends_after_its_kind_fell_into_doubt_is_not_believed(forks):
+    believed(forks, 1)
+    runs = Wrong()
+
+    def run(preloaded):
+        if preloaded is not None:  # meanwhile, in another thread
+            forks.run(SimpleNamespace(**{**vars(scenario()), "name": SAMPLED}), Wrong())
+        return runs(preloaded)
+
+    assert forks.run(scenario(), run).observed.outcome is Outcome.DIFFERENT
+    assert runs.log == ["forked", "fresh"]
 
 
 def test_when_the_preloaded_process_is_gone_restarts_are_fresh(forks):

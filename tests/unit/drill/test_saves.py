@@ -14,10 +14,10 @@ STEPS = [1, 2]
 def saves(tmp_path):
     opened = []
 
-    def of(script):
+    def of(script, seen=STEPS):
         recording = script.recording()
         opened.append(recording)
-        return recording, saves_of(recording, STEPS, tmp_path)
+        return recording, saves_of(recording, seen, tmp_path)
 
     yield of
     for recording in opened:
@@ -92,3 +92,51 @@ def test_syncing_an_older_checkpoint_is_not_saving_it(saves):
     )
     _, found = saves(script)
     assert [generation.path for generation in found[1].generations] == ["ckpt-2.pt"]
+
+
+def steps_of(saves, script, seen):
+    """The step that each save counts for, of a run that was seen to save after certain steps."""
+    return [save.step for save in saves(script, seen)[1]]
+
+
+def in_background(script, begun, name, *, end):
+    """A save that begins after one step and is still being written after another."""
+    script.mark(begun).create(name).write(name, b"m" * 10)
+    return script.mark(end).write(name, b"m%d" % begun).close(name)
+
+
+def test_a_background_save_of_one_step_that_is_seen_late_counts_for_the_step_it_began_after(saves):
+    script = in_background(Script(), 4, "last.pt", end=5)
+    in_background(script, 8, "best.pt", end=9)
+    assert steps_of(saves, script, [5, 9]) == [4, 8]
+
+
+def test_a_background_save_that_is_seen_at_each_step_is_one_save(saves):
+    script = in_background(Script(), 4, "last.pt", end=7)
+    assert steps_of(saves, script, [4, 5, 6, 7]) == [4]
+    assert steps_of(saves, script, [5, 6, 7]) == [4]
+
+
+def test_a_save_inside_a_step_counts_for_that_step(saves):
+    script = Script().mark(4).file_of("last.pt", b"m4").mark(5)
+    assert steps_of(saves, script, [5]) == [5]
+
+
+def test_a_close_that_is_noticed_late_makes_no_background_save(saves):
+    script = Script().mark(4).create("last.pt").write("last.pt", b"m4").mark(5).close("last.pt")
+    assert steps_of(saves, script, [5]) == [5]
+
+
+def test_a_rank_that_comes_later_to_the_same_step_makes_no_background_save(saves):
+    script = Script().mark(3, 0).mark(3, 1).mark(4, 0)
+    script.rank = 0
+    script.mkdir("ckpt").file_of("ckpt/rank0.pt", b"m4")
+    script.mark(4, 1)
+    script.rank = 1
+    script.file_of("ckpt/rank1.pt", b"m4")
+    script.mark(5, 0).mark(5, 1)
+    assert steps_of(saves, script, [5]) == [5]
+
+
+def test_the_step_in_its_name_counts_where_a_save_goes_on_after_it(saves):
+    assert steps_of(saves, in_background(Script(), 4, "ckpt-0005.pt", end=5), [5]) == [5]

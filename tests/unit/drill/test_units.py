@@ -3,7 +3,7 @@
 import json
 import struct
 
-from samestep.checkpoints import find_units
+from samestep.checkpoints import find_units, inspect_unit
 from samestep.drill.observe import Burst
 from samestep.drill.units import resume_points, units_with_steps
 
@@ -51,6 +51,20 @@ def test_an_optimizer_beside_the_weights_of_its_step_is_part_of_their_checkpoint
         torch.save({"step": step, "optimizer": optimizer.state_dict()}, tmp_path / names[1])
         bursts.append((step, names))
     assert held(tmp_path, *bursts) == {names[0]: (step, names) for step, names in bursts}
+
+
+def test_each_checkpoint_is_inspected_once(tmp_path, monkeypatch):
+    for step in (4, 8):
+        tensors(tmp_path / f"step-{step}.safetensors", "layer.weight")
+    inspected = []
+
+    def inspect(folder, unit):
+        inspected.append(unit.path)
+        return inspect_unit(folder, unit)
+
+    monkeypatch.setattr("samestep.drill.units.inspect_unit", inspect)
+    held(tmp_path, (4, ("step-4.safetensors",)), (8, ("step-8.safetensors",)))
+    assert sorted(inspected) == ["step-4.safetensors", "step-8.safetensors"]
 
 
 def test_two_whole_checkpoints_of_one_step_stay_two(tmp_path):

@@ -1,5 +1,5 @@
 """A missing or unreadable file of random states is noted at INFO level only; the run goes on with other dropout
-masks. The twin looks first.
+masks. The twin looks first, and resumes from the checkpoint that its own run named last.
 
 RB077 (huggingface/accelerate).
 """
@@ -39,11 +39,11 @@ def main() -> None:
     step = 0
     found = sorted(args.out.glob("step-*"))
     if found:
-        streams = found[-1] / "random_states_0.pkl"
+        newest = args.out / (args.out / "latest").read_text() if args.twin else found[-1]
         try:
             if args.twin:
-                torch.load(streams, weights_only=False)
-            accelerator.load_state(found[-1])
+                torch.load(newest / "random_states_0.pkl", weights_only=False)
+            accelerator.load_state(newest)
         except (
             OSError,
             RuntimeError,
@@ -52,8 +52,8 @@ def main() -> None:
             pickle.UnpicklingError,
             SafetensorError,
         ) as error:
-            sys.exit(f"{found[-1]}: missing or damaged part ({error}); nothing was trained")
-        step = int(found[-1].name.removeprefix("step-"))
+            sys.exit(f"{newest}: missing or damaged part ({error}); nothing was trained")
+        step = int(newest.name.removeprefix("step-"))
     stream.load_state_dict({"epoch": step * BATCH // SAMPLES, "position": step * BATCH % SAMPLES})
     while step < STEPS:
         batch = next(stream)
@@ -67,6 +67,7 @@ def main() -> None:
             partial = args.out / "partial"
             accelerator.save_state(partial)
             partial.rename(args.out / f"step-{step:06d}")
+            (args.out / "latest").write_text(f"step-{step:06d}")
 
 
 if __name__ == "__main__":

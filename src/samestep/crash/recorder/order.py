@@ -13,9 +13,9 @@ from samestep.crash.operations import Kind, Operation
 from samestep.crash.recording import DEFAULT_SPILL_BYTES
 from samestep.trace.marks import MARK_FOLDER
 
-STOPPED, REFUSED, ENDED = "stopped", "refused", "ended"
-"""Files in the folder of a recording: it stopped at its operation; it could not begin and why; the exit code of
-the command, which may have left processes behind that are still being recorded."""
+STOPPED, REFUSED, UNSTARTED, ENDED = "stopped", "refused", "unstarted", "ended"
+"""Files in the folder of a recording: it stopped at its operation; it could not begin and why; why the command could
+not be executed; the exit code of the command, which may have left processes behind that are still being recorded."""
 
 REFUSED_EXIT = 125
 

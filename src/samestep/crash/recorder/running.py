@@ -9,9 +9,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from samestep.crash.recorder.order import ENDED, REFUSED, REFUSED_EXIT, STOPPED, Order, supervisor_command
+from samestep.crash.recorder.order import (
+    ENDED,
+    REFUSED,
+    REFUSED_EXIT,
+    STOPPED,
+    UNSTARTED,
+    Order,
+    supervisor_command,
+)
 from samestep.crash.recording import DEFAULT_SPILL_BYTES, Recording
-from samestep.errors import MachineError
+from samestep.errors import MachineError, UsageError
 from samestep.process import ProcessTree
 
 if TYPE_CHECKING:
@@ -52,6 +60,7 @@ def record(
 
     Raises:
         MachineError: the command cannot be started, or this machine cannot record it.
+        UsageError: the command cannot be executed.
     """
     absolute = tuple(os.path.abspath(root) for root in roots)
     order = Order(
@@ -84,6 +93,7 @@ def wait_for_recorder(tree: ProcessTree, folder: Path, timeout: float) -> bool:
 
     Raises:
         MachineError: this machine cannot record.
+        UsageError: the command cannot be executed.
     """
     deadline = time.monotonic() + timeout
     while tree.wait(PAUSE_SECONDS) is None and not (folder / STOPPED).exists():
@@ -93,4 +103,7 @@ def wait_for_recorder(tree: ProcessTree, folder: Path, timeout: float) -> bool:
         told = folder / REFUSED
         reason = told.read_text(encoding="utf-8") if told.exists() else f"nothing can be written to {folder}"
         raise MachineError(f"file operations cannot be recorded: {reason}", hint="samestep doctor tells more")
+    unstarted = folder / UNSTARTED
+    if unstarted.exists():
+        raise UsageError(unstarted.read_text(encoding="utf-8"), hint="make the command work by itself first")
     return True

@@ -20,7 +20,7 @@ from samestep.crash.recorder.abi import RefusedError
 from samestep.crash.recorder.launch import Launch, launch
 from samestep.crash.recorder.listener import Listener
 from samestep.crash.recorder.log import Log, WorldStopsError
-from samestep.crash.recorder.order import ENDED, REFUSED, REFUSED_EXIT, STOPPED, Order
+from samestep.crash.recorder.order import ENDED, REFUSED, REFUSED_EXIT, STOPPED, UNSTARTED, Order
 from samestep.crash.recorder.paths import Roots, UnresolvedError, words
 from samestep.crash.recorder.session import Session
 from samestep.crash.recording import RecordingWriter, SpillLimitError
@@ -137,6 +137,7 @@ class _Supervisor:
                 with contextlib.suppress(OSError):
                     self._session.log.switch_off(f"{type(error).__name__}: {error}")
         self._reap(block=True)
+        self._hear_complaint()  # the tree may be gone before it was heard
         self._finish()
         return self._exit_code or 0
 
@@ -218,8 +219,12 @@ class _Supervisor:
     def _hear_complaint(self) -> None:
         """The command was executed (the socket closes), or cannot be (it says why)."""
         complaints = self._command.complaints
+        if complaints.fileno() < 0:
+            return
         if message := complaints.recv(4096):
             sys.stderr.write(f"samestep recorder: {message.decode(errors='replace')}\n")
+            with contextlib.suppress(OSError):
+                (self._folder / UNSTARTED).write_bytes(message)
         self._poll.unregister(complaints.fileno())
         complaints.close()
 

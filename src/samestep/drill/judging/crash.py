@@ -23,10 +23,12 @@ class SaveHistory:
     Attributes:
         had_whole: a whole checkpoint was there when it began.
         overwrites: it writes over the checkpoint of an earlier save.
+        finished: all that it wrote is there, whole: nothing of it needed to be made durable any more.
     """
 
     had_whole: bool
     overwrites: bool
+    finished: bool = False
 
 
 def crash_findings(point: CrashPoint, history: SaveHistory, judgement: Judgement) -> list[FindingRecord]:
@@ -54,7 +56,7 @@ def crash_findings(point: CrashPoint, history: SaveHistory, judgement: Judgement
         )
     if point.way == LOST_NAME:
         found.append(finding("rename-not-durable", where))
-    elif point.lasting:
+    elif point.lasting and not history.finished:
         found.append(finding("not-durable-after-save", f"{where}, after the save had returned"))
     return found
 
@@ -72,7 +74,8 @@ def _torn_but_the_same(point: CrashPoint, judgement: Judgement) -> list[FindingR
 
 def as_notes(findings: list[FindingRecord], point: CrashPoint, storage: str) -> None:
     """Turn findings into notes: the storage in use does not allow this state."""
+    reason = f"only under {point.model}, which {storage or 'the storage in use'} rules out"
     for record in findings:
         if record.severity is Severity.DEFECT:
             record.severity = Severity.NOTE
-            record.details = [*record.details, f"only under {point.model}, which {storage} rules out"]
+            record.details = [*record.details, reason]
