@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 from click.testing import CliRunner
 
 from samestep import errors
@@ -18,10 +19,11 @@ from samestep.cli.main import VERBS, cli
 from samestep.config import SETTING_NAMES, Settings, describe_setting
 from samestep.contract import FINDINGS, words
 from samestep.drill import result
+from samestep.journal import EVENTS, JOURNAL_SCHEMA, Event
 from samestep.trace import orders, records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 NOTE = "<!-- Written by scripts/write_reference.py from the code; do not edit. -->"
@@ -31,12 +33,22 @@ HELP_WIDTH = 100
 def cli_page() -> str:
     """Return the help of every verb, as it is printed."""
     parts = ["# Command line", NOTE, "Results go to stdout, progress and errors to stderr."]
-    for verb in (None, *VERBS):
-        words_typed = [verb, "--help"] if verb else ["--help"]
-        shown = CliRunner().invoke(cli, words_typed, prog_name="samestep", terminal_width=HELP_WIDTH)
-        title = f"## samestep {verb}" if verb else "## samestep"
-        parts += [title, f"```console\n$ samestep {' '.join(words_typed)}\n{shown.output.rstrip()}\n```"]
+    for words_before in _commands():
+        typed = [*words_before, "--help"]
+        shown = CliRunner().invoke(cli, typed, prog_name="samestep", terminal_width=HELP_WIDTH)
+        title = " ".join([f"{'#' * max(2, len(words_before) + 1)} samestep", *words_before])
+        parts += [title, f"```console\n$ samestep {' '.join(typed)}\n{shown.output.rstrip()}\n```"]
     return _page(parts)
+
+
+def _commands() -> Iterator[list[str]]:
+    """Yield the words that lead to every command: nothing, each verb, and what a verb has below it."""
+    yield []
+    for verb in VERBS:
+        yield [verb]
+        command = cli.get_command(click.Context(cli), verb)
+        if isinstance(command, click.Group):
+            yield from ([verb, name] for name in command.commands)
 
 
 def exit_codes_page() -> str:
@@ -160,6 +172,64 @@ def trace_page() -> str:
     )
 
 
+def journal_page() -> str:
+    """Return the lines of a journal and the events that are known."""
+    rows = [
+        (f"`{kind.name}`", ", ".join(f"`{name}`" for name in kind.values), kind.meaning, _yes(kind.urgent))
+        for kind in EVENTS.values()
+    ]
+    events = (
+        "Others may be written, too. An urgent event is durable when the call that wrote it returns. "
+        "More values than these may be there."
+    )
+    return _page(
+        [
+            "# Journal",
+            NOTE,
+            *_journal_lines(),
+            *_records([Event]),
+            *_journal_promises(),
+            "## Events",
+            events,
+            _table(("event", "says", "meaning", "urgent"), rows),
+        ]
+    )
+
+
+def _journal_lines() -> list[str]:
+    return [
+        (
+            f"One file per attempt, `ATTEMPT.jsonl`, schema `{JOURNAL_SCHEMA}`: what happened, in order. "
+            "Everything that is accounted later is taken from here. A commit carries the lines since the one "
+            "before into the store, as `journal/ATTEMPT/FIRST.jsonl`, where `FIRST` is the number of its first "
+            "line with ten digits; joined in order these segments are the journal."
+        ),
+        (
+            "Every line is canonical JSON: UTF-8, keys sorted, no blanks, one newline at its end. Floats that "
+            'JSON cannot hold are `{"$float":"nan"}`, `{"$float":"inf"}` and `{"$float":"-inf"}`. A line has at '
+            "most 1 MiB."
+        ),
+    ]
+
+
+def _journal_promises() -> list[str]:
+    return [
+        (
+            "A line that was appended survives the process at once. It survives a power cut from the next fsync "
+            "on: after 64 lines, after 5 seconds, with an urgent event, or when a segment is taken. A line that a "
+            "full disk cuts off is taken back. After an fsync that failed nothing is appended any more."
+        ),
+        "## What a reader does with damage",
+        (
+            "A reader goes from line to line as long as checksum and number are right. From the first line that "
+            "is not, there are two cases. Nothing after it says that it was durable (`synced`): the machine died "
+            "before it was, the rest is dropped, and the reader says from which line on. A later line says so: "
+            "it was changed afterwards, and reading is an error that names the line. A process that goes on "
+            "with a journal cuts off the torn tail first and says so."
+        ),
+    ]
+
+
 def words_page() -> str:
     """Return the vocabulary: outcomes, components, families, intents, severities."""
     return _page(
@@ -189,6 +259,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "drill-json.md": drill_json_page,
     "exit-codes.md": exit_codes_page,
     "findings.md": findings_page,
+    "journal.md": journal_page,
     "trace.md": trace_page,
     "words.md": words_page,
 }
@@ -254,6 +325,10 @@ def _components(components: Iterable[words.Component]) -> str:
 
 def _listed(vocabulary: Iterable[words.Word]) -> str:
     return "\n".join(f"- `{word}`" for word in vocabulary)
+
+
+def _yes(value: object) -> str:
+    return "yes" if value else ""
 
 
 def _toml(value: object) -> str:

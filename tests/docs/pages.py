@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "README.md"])
 
 _MARKED = re.compile(r"<!-- (run|drill: exit (\d)) -->\n```console\n(.*?)```", re.DOTALL)
+_SEQUENCE = re.compile(r"<!-- sequence -->\n```console\n(.*?)```", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -35,3 +36,14 @@ def shown_commands() -> list[Shown]:
         for line in block.splitlines()
         if line.startswith("$ ")
     ]
+
+
+def sequences() -> dict[Path, list[list[str]]]:
+    """Return for each page the commands of its blocks marked ``<!-- sequence -->``, to be typed one after the other."""
+    found = {}
+    for page in PAGES:
+        blocks = _SEQUENCE.findall(page.read_text(encoding="utf-8"))
+        lines = [line for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+        if lines:
+            found[page] = [shlex.split(line[2:]) for line in lines]
+    return found

@@ -29,14 +29,15 @@ SHOWN = pages.shown_commands()
 
 
 def run(words, folder):
-    assert words[0] == "samestep"
+    assert words[0] in ("samestep", "python")
+    words = ["-m", *words] if words[0] == "samestep" else words[1:]
     env = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     return subprocess.run(
-        [sys.executable, "-m", *words], cwd=folder, env=env, capture_output=True, text=True, check=False
+        [sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, check=False
     )
 
 
@@ -53,6 +54,15 @@ def test_shown_drill_ends_as_promised(shown, tmp_path):
     shutil.copytree(pages.ROOT / "examples", tmp_path / "examples")
     finished = run(shown.words, tmp_path)
     assert finished.returncode == shown.exit_code, finished.stdout + finished.stderr
+
+
+@pytest.mark.parametrize("page", list(pages.sequences()), ids=lambda page: page.stem)
+def test_commands_shown_one_after_the_other_do_their_work(page, tmp_path):
+    shutil.copytree(pages.ROOT / "examples", tmp_path / "examples")
+    for words in pages.sequences()[page]:
+        finished = run(words, tmp_path)
+        assert finished.returncode == 0, f"{shlex.join(words)}: {finished.stdout}{finished.stderr}"
+        assert finished.stdout.strip()
 
 
 def test_docs_show_commands_of_both_kinds():

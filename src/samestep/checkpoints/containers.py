@@ -8,10 +8,12 @@ JSON header, then the tensors; https://github.com/huggingface/safetensors), NumP
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import lzma
 import os
+import stat
 import struct
 import zipfile
 import zlib
@@ -81,11 +83,24 @@ def read_file(path: Path, name: str = "") -> FileFacts:
     """
     name = name or path.name
     try:
-        with path.open("rb") as raw:
+        with open_regular(path) as raw:
             size = os.fstat(raw.fileno()).st_size
             return _read(raw, name, size)
     except OSError as error:
         return FileFacts(name, "unknown", 0, f"cannot be read ({error.strerror})")
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a file for reading; what is none, such as a pipe that nobody writes to, is refused and never waited for.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 def read_part(path: Path, name: str, offset: int, length: int) -> FileFacts:

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from .containers import read_file
+from .containers import open_regular, read_file
 from .grouping import group_loose_files
 from .model import UNKNOWN, Unit
 from .naming import is_leftover, is_log, is_sidecar, is_state, is_step_folder, number_in
@@ -175,7 +175,7 @@ class _Search:
 
     def _sniff(self, relative: PurePath) -> bool:
         try:
-            with (self.root / relative).open("rb") as raw:
+            with open_regular(self.root / relative) as raw:
                 return raw.read(4).startswith(_STATE_STARTS)
         except OSError:
             return False

@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from samestep import __version__
+from samestep.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,22 +36,58 @@ class Check(msgspec.Struct, frozen=True):
     found: str
     good: bool
     meaning: str
+    refused: bool = False  #: it rules the place out
 
 
 @click.command()
+@click.option(
+    "--storage",
+    "storage_url",
+    metavar="URL",
+    help="Measure instead what this place promises a bundle store: a path, s3://, gs:// or az://.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def doctor(*, as_json: bool) -> None:
+def doctor(*, storage_url: str | None, as_json: bool) -> int:
     """Tell what this machine can and cannot do, and what that means for a drill."""
-    checks = list(examine())
+    checks = list(examine() if storage_url is None else examine_storage(storage_url))
     if as_json:
         plain = {"schema": DOCTOR_SCHEMA, "version": __version__, "checks": msgspec.to_builtins(checks)}
         click.echo(json.dumps(plain, indent=2))
-        return
+    else:
+        _show(checks)
+    return ExitCode.DEFECT if any(check.refused for check in checks) else ExitCode.HOLDS
+
+
+def _show(checks: list[Check]) -> None:
     name_width = max(len(check.name) for check in checks)
     found_width = max(len(check.found) for check in checks)
     for check in checks:
-        mark = click.style("ok", fg="green") if check.good else click.style("--", fg="yellow")
-        click.echo(f"{mark}  {check.name:{name_width}}  {check.found:{found_width}}  {check.meaning}")
+        click.echo(f"{_mark(check)}  {check.name:{name_width}}  {check.found:{found_width}}  {check.meaning}")
+
+
+def _mark(check: Check) -> str:
+    if check.refused:
+        return click.style("no", fg="red")
+    return click.style("ok", fg="green") if check.good else click.style("--", fg="yellow")
+
+
+def examine_storage(url: str) -> Iterator[Check]:
+    """Measure what a place promises a bundle store, and leave nothing there.
+
+    Raises:
+        StoreError: ``url`` names no place that can keep a store.
+    """
+    from samestep.bundle.storage.opening import open_storage
+    from samestep.bundle.storage.promises import Kept, measure
+
+    for promise in measure(open_storage(url)):
+        yield Check(
+            promise.name,
+            promise.found,
+            promise.kept is Kept.YES,
+            promise.meaning,
+            refused=promise.kept is Kept.NO,
+        )
 
 
 def examine() -> Iterator[Check]:

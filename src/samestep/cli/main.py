@@ -32,6 +32,10 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "report": ("samestep.cli.report:report", "Show a finished drill again."),
     "compare": ("samestep.cli.compare:compare", "Compare two traces step by step."),
+    "bundle": (
+        "samestep.cli.bundle:bundle",
+        "Keep a run's recovery points: complete, verified, chosen for a stated reason.",
+    ),
     "crash": ("samestep.cli.crash:crash", "See every disk state that an interrupted save can leave."),
     "explain": ("samestep.cli.explain:explain", "Explain a finding: causes, fix, how to silence it."),
     "config": ("samestep.cli.config:config", "Show every setting and where its value came from."),

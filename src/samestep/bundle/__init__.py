@@ -1,0 +1,1 @@
+"""Complete, verified, atomically committed states of a run, on local disk and object stores."""

@@ -1,0 +1,241 @@
+"""Storing the parts of one bundle, each either anew or as the same bytes that its predecessor has."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from samestep.bundle.digests import chunk_range, digest_chunk, digest_content
+from samestep.bundle.errors import CommitRefused, DamageError, StoreError
+from samestep.bundle.manifest import Part
+from samestep.bundle.paths import check_part_path, part_key
+from samestep.bundle.storage.base import Absent
+from samestep.bundle.verifying import check_stored
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from samestep.bundle.manifest import Manifest
+    from samestep.bundle.storage.base import Content, Storage
+
+FULL_COPY_AFTER = 8
+"""How many bundles in a row may hold the same stored bytes of a part before they are written again."""
+
+ROOM_MARGIN_BYTES = 16 << 20
+"""What has to stay free besides the parts, for records and for the file system itself."""
+
+_DIGEST_THREADS = min(4, os.cpu_count() or 1)
+
+
+class PartWriter:
+    """Stores parts of one bundle. Every rank may have one of its own for the same bundle; threads may share one.
+
+    Args:
+        storage: the place.
+        bundle: id of the bundle under construction.
+        base: the manifest of the bundle whose unchanged parts need not be stored twice.
+        sound: keys whose stored bytes the attempt has written or verified itself; grows. Nothing else is shared
+            before it is verified, so that what rotted in an older bundle does not get into a new one.
+    """
+
+    def __init__(
+        self, storage: Storage, bundle: str, base: Manifest | None, sound: set[str] | None = None
+    ) -> None:
+        self._storage, self._bundle = storage, bundle
+        self._sound = set() if sound is None else sound
+        self._base_id = base.id if base else ""
+        self._base = {part.path: part for part in base.parts} if base else {}
+        self._parts: dict[str, Part | None] = {}
+        self._contents: dict[str, Content] = {}
+        self._unsettled: set[str] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def parts(self) -> list[Part]:
+        """The parts that are stored, in the order in which they were begun."""
+        with self._lock:
+            return [part for part in self._parts.values() if part is not None]
+
+    def add(
+        self,
+        path: str,
+        content: Content,
+        *,
+        components: Sequence[str] = (),
+        expected_digest: str = "",
+        rank: int | None = None,
+    ) -> Part:
+        """Store ``content`` as the part ``path``, or share what the base holds when it is the same.
+
+        Args:
+            path: relative to the bundle, as the framework names it.
+            content: must not change before the bundle is committed.
+            components: of the training state that the part carries.
+            expected_digest: hex, by the scheme of the format; the bytes that are stored must have it.
+            rank: of the writer, where parts differ by rank.
+
+        Raises:
+            FormatError: the path is not one that a part may have.
+            CommitRefused: there is no room, or a part of that path exists.
+            DamageError: the bytes do not have the expected digest.
+            StoreError: the content cannot be read, or the place failed.
+        """
+        self._claim(path)
+        try:
+            part = self._share(path, content) or self._store(path, content)
+            _check_digest(part, expected_digest)
+        except BaseException:
+            self._drop(path)
+            raise
+        part = msgspec.structs.replace(part, components=tuple(components), rank=rank)
+        with self._lock:
+            self._parts[path] = part
+            if part.stored_in:
+                self._contents[path] = content
+        return part
+
+    def take(self, part: Part) -> None:
+        """Take in a part that another writer has stored and settled for the same bundle."""
+        self._claim(part.path)
+        with self._lock:
+            self._parts[part.path] = part
+
+    def settle(self) -> None:
+        """Return when everything stored by this writer would survive a power cut."""
+        with self._lock:
+            keys = sorted(self._unsettled)
+        if keys:
+            self._storage.settle(keys)
+            with self._lock:
+                self._unsettled.difference_update(keys)
+
+    def store_shared_anew(self) -> None:
+        """Store every part in the bundle's own folder whose bytes so far only another bundle holds.
+
+        Raises:
+            CommitRefused: another writer has added such a part, and only it has the bytes.
+        """
+        for part in self.parts:
+            if not part.stored_in:
+                continue
+            content = self._contents.get(part.path)
+            if content is None:
+                raise CommitRefused(
+                    f"{part.path} of {self._bundle} was shared with {part.stored_in}, "
+                    "which was given up or damaged meanwhile",
+                    hint="save again",
+                )
+            stored = self._store(part.path, content)
+            _check_digest(stored, part.digest)
+            own = msgspec.structs.replace(stored, components=part.components, rank=part.rank)
+            with self._lock:
+                self._parts[part.path] = own
+
+    def _claim(self, path: str) -> None:
+        check_part_path(path)
+        with self._lock:
+            if path in self._parts:
+                raise CommitRefused(f"{self._bundle} already has a part {path}")
+            self._parts[path] = None
+
+    def _drop(self, path: str) -> None:
+        key = part_key(self._bundle, path)
+        self._sound.discard(key)
+        with contextlib.suppress(StoreError):
+            self._storage.remove([key])
+        with self._lock:
+            del self._parts[path]
+            self._unsettled.discard(key)
+
+    def _share(self, path: str, content: Content) -> Part | None:
+        old = self._base.get(path)
+        if old is None or old.size != content.size or old.share_depth >= FULL_COPY_AFTER:
+            return None
+        if not _is_content_of(old, content, path):
+            return None
+        holder = old.stored_in or self._base_id
+        source, target = part_key(holder, path), part_key(self._bundle, path)
+        if not self._is_sound(source, old):
+            return None
+        if self._links(source, target):
+            self._sound.add(target)
+            holder = ""
+        elif self._storage.size(source) != old.size:
+            return None
+        return msgspec.structs.replace(old, stored_in=holder, share_depth=old.share_depth + 1)
+
+    def _is_sound(self, key: str, part: Part) -> bool:
+        """Say whether the stored bytes are those of the manifest; they are read once in an attempt."""
+        if key not in self._sound and self._storage.size(key) == part.size:
+            with contextlib.suppress(StoreError):  # what cannot be read is stored anew
+                check_stored(self._storage, key, part, what=f"{part.path} under {key}")
+                self._sound.add(key)
+        return key in self._sound
+
+    def _links(self, source: str, target: str) -> bool:
+        try:
+            shared = self._storage.share(source, target)
+        except Absent:
+            return False
+        if shared:
+            with self._lock:
+                self._unsettled.add(target)
+        return shared
+
+    def _store(self, path: str, content: Content) -> Part:
+        check_room(self._storage, content.size)
+        key = part_key(self._bundle, path)
+        with self._lock:
+            self._unsettled.add(key)
+        try:
+            written = self._storage.write(key, content)
+        except OSError as error:
+            raise StoreError(f"{path} could not be read while it was being stored: {error}") from error
+        self._sound.add(key)
+        return Part(
+            path=path,
+            size=written.size,
+            algorithm=written.algorithm,
+            digest=written.digest,
+            chunks=written.chunks,
+        )
+
+
+def check_room(storage: Storage, size_bytes: int) -> None:
+    """Refuse to begin with what cannot be finished.
+
+    Raises:
+        CommitRefused: the place says how much is free, and it is less than ``size_bytes`` and a margin.
+    """
+    free = storage.free_bytes()
+    needed = size_bytes + ROOM_MARGIN_BYTES
+    if free is not None and free < needed:
+        raise CommitRefused(
+            f"{storage.url} has {free:,} bytes left and {needed:,} are needed; nothing was written",
+            hint="make room, for instance with samestep bundle prune; the bundles that are there stay as they are",
+        )
+
+
+def _is_content_of(part: Part, content: Content, path: str) -> bool:
+    """Compare by content; most changed parts differ in their first chunk already."""
+    length = chunk_range(0, part.size)[1]
+    try:
+        with memoryview(bytearray(length)) as first:
+            content.read_into(0, first)
+            if digest_chunk(first) != (part.chunks or (part.digest,))[0]:
+                return False
+        return not part.chunks or digest_content(content, _DIGEST_THREADS).digest == part.digest
+    except OSError as error:
+        raise StoreError(f"{path} could not be read while it was being stored: {error}") from error
+
+
+def _check_digest(part: Part, expected: str) -> None:
+    if expected and part.digest != expected:
+        raise DamageError(
+            f"{part.path} has the digest {part.digest[:16]}… and not {expected[:16]}…, as was expected",
+            hint="it changed between the moment it was digested and the moment it was stored",
+        )

@@ -1,0 +1,197 @@
+"""Verification of a bundle, on three levels: its manifest, the sizes of its parts, every byte."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import dataclasses
+import enum
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+from samestep.bundle.digests import CHUNK_BYTES, chunk_count, chunk_range, verify_chunk
+from samestep.bundle.errors import DamageError
+from samestep.bundle.paths import bundle_folder, part_key, part_path
+from samestep.bundle.storage.base import Absent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from samestep.bundle.bundles import Bundle
+    from samestep.bundle.manifest import Manifest, Part
+    from samestep.bundle.storage.base import Storage
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+READERS = 4
+"""How many chunks are in memory at once."""
+
+
+class Level(enum.StrEnum):
+    """How closely a bundle is looked at; each level includes those before it."""
+
+    MANIFEST = "manifest"
+    SIZES = "sizes"
+    FULL = "full"
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """Something about a bundle that is not as its manifest says."""
+
+    path: str  #: of the part; empty when it concerns the bundle
+    reason: str  #: ``row-open``, ``part-missing``, ``size-differs``, ``digest-differs`` or ``part-extra``
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """What was found about a bundle."""
+
+    bundle: str
+    level: Level
+    faults: tuple[Fault, ...]
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything that was looked at is as the manifest says."""
+        return not self.faults
+
+    @property
+    def whole(self) -> bool:
+        """Whether every part is what was stored; rows may be open and other files may lie beside the parts."""
+        return all(fault.reason in ("row-open", "part-extra") for fault in self.faults)
+
+
+def verify(storage: Storage, bundle: Bundle, level: Level = Level.FULL) -> Verification:
+    """Compare what is stored with the manifest of ``bundle``.
+
+    Raises:
+        StoreError: the place failed, so that nothing can be said.
+    """
+    faults = [
+        Fault("", "row-open", f"nothing says what becomes of {component}")
+        for component in bundle.manifest.open_rows
+    ]
+    if level is not Level.MANIFEST:
+        faults += size_faults(storage, bundle.manifest)
+        faults += _extra(storage, bundle)
+    if level is Level.FULL:
+        faults += _content_faults(storage, bundle, {fault.path for fault in faults})
+    return Verification(bundle.id, level, tuple(faults))
+
+
+def size_faults(storage: Storage, manifest: Manifest) -> list[Fault]:
+    """Return every part that is missing or of another size than the manifest says."""
+    keys = {part_key(part.stored_in or manifest.id, part.path): part for part in manifest.parts}
+    found = storage.sizes(keys)
+    faults = []
+    for key, part in keys.items():
+        size = found[key]
+        if size is None:
+            faults.append(Fault(part.path, "part-missing", f"{part.path} is missing"))
+        elif size != part.size:
+            text = f"{part.path} has {size:,} bytes instead of {part.size:,}"
+            faults.append(Fault(part.path, "size-differs", text))
+    return faults
+
+
+def check_stored_chunk(
+    storage: Storage, bundle: Bundle, part: Part, number: int, buffer: memoryview
+) -> memoryview:
+    """Read one chunk of a part into ``buffer`` and return its bytes, which are those that were written.
+
+    Raises:
+        DamageError: they are not, or there are fewer.
+        StoreError: the place failed.
+    """
+    return _checked(storage, bundle.key_of(part), part, number, buffer, what=f"{part.path} of {bundle.id}")
+
+
+def check_stored(storage: Storage, key: str, part: Part, *, what: str) -> None:
+    """Read what is stored under ``key`` once and compare it with ``part``, wherever it is shared from.
+
+    Raises:
+        DamageError: they differ.
+        StoreError: the place failed.
+    """
+    buffers = ChunkBuffers([part])
+
+    def look(chunk: tuple[Part, int]) -> None:
+        _checked(storage, key, part, chunk[1], buffers.view, what=what)
+
+    for _ in in_parallel(look, chunks_of([part])):
+        pass
+
+
+def _checked(
+    storage: Storage, key: str, part: Part, number: int, buffer: memoryview, *, what: str
+) -> memoryview:
+    offset, length = chunk_range(number, part.size)
+    try:
+        storage.read_into(key, offset, buffer[:length])
+    except Absent:
+        raise DamageError(f"{what} is missing", hint="select again: an older bundle may be whole") from None
+    verify_chunk(buffer[:length], (part.chunks or (part.digest,))[number], what=what)
+    return buffer[:length]
+
+
+def chunks_of(parts: Iterable[Part]) -> Iterator[tuple[Part, int]]:
+    """Yield every chunk of every part."""
+    for part in parts:
+        for number in range(chunk_count(part.size)):
+            yield part, number
+
+
+def in_parallel(
+    work: Callable[[Item], Result], items: Iterable[Item], workers: int = READERS
+) -> Iterator[Result]:
+    """Yield ``work(item)`` for every item in order, with no more than a few of them begun ahead."""
+    waiting: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
+    with concurrent.futures.ThreadPoolExecutor(workers, thread_name_prefix="parts") as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+class ChunkBuffers(threading.local):
+    """One buffer for each thread, made when it first asks, no larger than the largest part needs."""
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        largest = max((part.size for part in parts), default=0)
+        self.view = memoryview(bytearray(min(CHUNK_BYTES, largest)))
+
+
+def _extra(storage: Storage, bundle: Bundle) -> list[Fault]:
+    """Return what lies in the bundle's folder and is no part of it."""
+    known = {bundle.key_of(part) for part in bundle.manifest.parts}
+    faults = []
+    for entry in storage.entries(bundle_folder(bundle.id)):
+        path = part_path(bundle.id, entry.key)
+        if path is not None and entry.key not in known:
+            faults.append(Fault(path, "part-extra", f"{path} lies in its folder and is no part of it"))
+    return sorted(faults, key=lambda fault: fault.path)
+
+
+def _content_faults(storage: Storage, bundle: Bundle, known: set[str]) -> list[Fault]:
+    """Read every part that is not known to be at fault, and return those whose bytes differ."""
+    parts = [part for part in bundle.manifest.parts if part.path not in known]
+    buffers = ChunkBuffers(parts)
+
+    def look(chunk: tuple[Part, int]) -> Fault | None:
+        part, number = chunk
+        try:
+            check_stored_chunk(storage, bundle, part, number, buffers.view)
+        except DamageError as error:
+            return Fault(part.path, "digest-differs", error.message)
+        return None
+
+    return [fault for fault in in_parallel(look, chunks_of(parts)) if fault is not None]

@@ -1,0 +1,259 @@
+"""Each fault at each request of a create and of a write: afterwards there is nothing, or the whole thing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from samestep.bundle.digests import digest_content
+from samestep.bundle.errors import StoreError
+from samestep.bundle.storage.base import Absent, AlreadyThere
+from samestep.bundle.storage.object_storage import PIECE_BYTES
+from samestep.bundle.storage.objects import Patience
+from servers import emulators
+from servers.fault_proxy import FAULTS, FOREVER, KILLS, FaultProxy
+
+SERVERS = ("s3", "az", "gs")
+OURS, THEIRS = b"ours", b"theirs, from before"
+LASTING = [fault for fault in FAULTS if fault != "slow"]
+FEW = ("lost-reply", "503")
+"""Lasting faults for uploads, which are slow: one that is carried out unseen, and one that is not."""
+
+LIMIT = 2 * PIECE_BYTES
+CHILD = """
+import sys
+from contract.test_object_faults import Pattern
+from servers import emulators
+storage = emulators.Emulator(sys.argv[1], 0).opened(sys.argv[2], port=int(sys.argv[3]))
+if sys.argv[4] == "create":
+    storage.create("key", b"ours")
+else:
+    storage.write("key", Pattern(int(sys.argv[5])))
+"""
+
+
+class Pattern:
+    """Content in which every piece is another."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def read_into(self, offset, target):
+        block = bytes(range(251)) + offset.to_bytes(8, "little")
+        target[:] = (block * (len(target) // len(block) + 1))[: len(target)]
+
+    def whole(self):
+        data = bytearray(self.size)
+        self.read_into(0, memoryview(data))
+        return bytes(data)
+
+
+LARGE = Pattern(PIECE_BYTES + 1000)
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def emulator(request):
+    try:
+        return emulators.running(request.param)
+    except emulators.Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def proxy(emulator):
+    with FaultProxy(emulator.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def storage(emulator, proxy):
+    """A fresh prefix, reached through the proxy."""
+    proxy.mend()
+    return emulator.opened(port=proxy.port)
+
+
+def create(storage, key):
+    storage.create(key, OURS)
+
+
+def write(storage, key):
+    assert storage.write(key, LARGE) == digest_content(LARGE)
+
+
+def requests_of(action, storage, proxy):
+    """Return how many requests an undisturbed run of ``action`` makes."""
+    storage.size("warm the connection")
+    proxy.mend()
+    action(storage, "undisturbed")
+    return len(proxy.seen)
+
+
+def cases(count, lasting=LASTING):
+    for nth in range(1, count + 1):
+        yield from ((fault, nth, 1) for fault in FAULTS)
+        yield from ((fault, nth, FOREVER) for fault in lasting)
+
+
+def there(storage, key):
+    try:
+        return storage.read(key, limit=LIMIT)
+    except Absent:
+        return None
+
+
+def disturbed(action, storage, proxy, key, case):
+    """Run ``action`` under one fault; return its outcome and what is stored afterwards."""
+    fault, nth, times = case
+    proxy.mend()
+    proxy.break_request(fault, nth=nth, times=times)
+    try:
+        action(storage, key)
+        outcome = "done"
+    except AlreadyThere:
+        outcome = "taken"
+    except StoreError:
+        outcome = "failed"
+    proxy.mend()
+    return outcome, there(storage, key)
+
+
+def test_create_leaves_nothing_or_all_and_says_which(storage, proxy):
+    outcomes = set()
+    for number, case in enumerate(cases(requests_of(create, storage, proxy))):
+        outcome, stored = disturbed(create, storage, proxy, f"key/{number}", case)
+        assert stored == OURS or (outcome == "failed" and stored is None), (case, outcome, stored)
+        outcomes.add(outcome)
+    assert "done" in outcomes
+    assert "failed" in outcomes
+
+
+def test_a_taken_name_is_never_overwritten_and_never_reported_as_created(emulator, storage, proxy):
+    for number, case in enumerate(cases(2)):
+        storage.create(f"key/{number}", THEIRS)
+        outcome, stored = disturbed(create, storage, proxy, f"key/{number}", case)
+        assert stored == THEIRS, (case, outcome)
+        assert outcome in {"taken", "failed"}, case
+
+
+def test_write_leaves_nothing_or_all_and_says_which(storage, proxy):
+    whole, outcomes = LARGE.whole(), set()
+    count = requests_of(write, storage, proxy)
+    assert count >= 3  # it was cut into pieces
+    for number, case in enumerate(cases(count, FEW)):
+        outcome, stored = disturbed(write, storage, proxy, f"key/{number}", case)
+        assert stored == whole or (outcome == "failed" and stored is None), (
+            case,
+            outcome,
+            stored and len(stored),
+        )
+        outcomes.add(outcome)
+        storage.remove([f"key/{number}"])
+    assert outcomes == {"done", "failed"}
+
+
+@pytest.mark.parametrize("action", ["create", "write"])
+def test_a_process_killed_at_any_request_leaves_nothing_or_all(emulator, storage, proxy, action):
+    whole = OURS if action == "create" else LARGE.whole()
+    count = requests_of(create if action == "create" else write, storage, proxy)
+    for kill in KILLS:
+        for nth in range(1, count + 1):
+            prefix = f"killed/{action}/{kill}/{nth}"
+            with dying(proxy, kill, nth) as children:
+                children.append(child(emulator.name, prefix, proxy.port, action))
+                assert children[0].wait(60) == -signal.SIGKILL
+            stored = there(emulator.opened(prefix), "key")
+            assert stored in {None, whole}, (kill, nth, stored and len(stored))
+            expected = whole if (kill, nth) == ("kill-after", count) else None
+            assert stored == expected, (kill, nth)
+
+
+@contextlib.contextmanager
+def dying(proxy, kill, nth):
+    """Kill the process that is put into the list when the proxy sees its ``nth`` request."""
+    children = []
+    proxy.mend()
+    proxy.break_request(kill, nth=nth, kill=lambda: [child.kill() for child in children])
+    yield children
+    proxy.mend()
+
+
+def child(*arguments):
+    path = os.pathsep.join(filter(None, sys.path))
+    script = [sys.executable, "-c", CHILD, *map(str, arguments), str(LARGE.size)]
+    return subprocess.Popen(script, env={**os.environ, "PYTHONPATH": path})
+
+
+@pytest.mark.parametrize(("method", "nth"), [("PUT", 1), ("PUT", 2), ("POST", 2)])
+def test_an_upload_that_fails_is_taken_back(emulator, proxy, method, nth):
+    if emulator.name == "az":
+        pytest.skip("Azure has no uploads to take back: it drops uncommitted blocks by itself")
+    prefix = f"taken-back/{method}/{nth}"
+    storage = emulator.opened(prefix, port=proxy.port)
+    proxy.mend()
+    proxy.break_request("503", method=method, nth=nth, times=FOREVER)
+    with pytest.raises(StoreError, match="writing key failed"):
+        storage.write("key", LARGE)
+    assert emulator.unfinished_uploads(prefix) == []
+
+
+def test_content_that_cannot_be_read_fails_the_write_and_leaves_nothing(emulator):
+    class Broken(Pattern):
+        def read_into(self, offset, target):
+            if offset:
+                raise OSError("the disk is gone")
+            super().read_into(offset, target)
+
+    storage = emulator.opened("broken")
+    with pytest.raises(StoreError, match="key cannot be read: the disk is gone"):
+        storage.write("key", Broken(3 * LIMIT))
+    assert storage.size("key") is None
+    assert emulator.name == "az" or emulator.unfinished_uploads("broken") == []
+
+
+@pytest.mark.parametrize("fault", LASTING)
+def test_reading_gives_the_right_bytes_or_fails(storage, proxy, fault):
+    storage.write("key", LARGE)
+    whole = LARGE.whole()
+    for times in (1, FOREVER):
+        proxy.mend()
+        proxy.break_request(fault, times=times)
+        target = bytearray(LARGE.size)
+        try:
+            storage.read_into("key", 0, memoryview(target))
+        except StoreError:
+            continue
+        assert target == whole
+    proxy.mend()
+    proxy.break_request(fault, times=FOREVER)
+    with pytest.raises(StoreError):  # never: there is nothing
+        storage.read("key", limit=LIMIT)
+    proxy.mend()
+    proxy.break_request(fault, times=FOREVER)
+    with pytest.raises(StoreError):
+        storage.entries("").__next__()
+
+
+def test_a_reply_that_never_comes_ends_at_the_time_limit(emulator, proxy):
+    proxy.mend()
+    patience = Patience(retries=1, first_wait_seconds=0.01, request_seconds=0.3, give_up_seconds=1)
+    storage = emulator.opened(port=proxy.port, patience=patience)
+    proxy.break_request("slow", times=FOREVER, seconds=20)
+    with pytest.raises(StoreError, match="creating key failed"):
+        storage.create("key", OURS)
+
+
+def test_a_conflict_of_two_puts_is_no_proof_that_the_name_is_taken(storage, proxy):
+    proxy.break_request("409", method="PUT")
+    storage.create("key", OURS)
+    assert storage.read("key", limit=10) == OURS
+
+
+def test_a_store_that_claims_a_name_is_taken_and_shows_nothing_is_not_believed(storage, proxy):
+    proxy.break_request("409", method="PUT", times=FOREVER)
+    with pytest.raises(StoreError, match="shows nothing there"):
+        storage.create("key", OURS)

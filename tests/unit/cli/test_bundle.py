@@ -1,0 +1,361 @@
+"""``samestep bundle``: every verb as a user types it, what it prints, and how it exits."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from forging import Forge
+from samestep.bundle.storage.opening import open_storage
+from samestep.bundle.store import Store
+from samestep.cli.main import cli
+from samestep.errors import ExitCode, SamestepError, UsageError
+
+
+class Ran:
+    """What a command printed, and its exit code."""
+
+    def __init__(self, result):
+        self.out, self.err = result.stdout, result.stderr
+        code = result.return_value
+        self.code = int(code) if isinstance(code, int) else 0
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+    @property
+    def lines(self):
+        return self.out.splitlines()
+
+
+def run(*words):
+    """Run the verb; what it refuses comes out as the error that it is."""
+    done = CliRunner().invoke(cli, ["bundle", *map(str, words)], standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return Ran(done)
+
+
+def exit_code_of(*words):
+    """Return how the command line would exit."""
+    try:
+        return run(*words).code
+    except SamestepError as error:
+        return int(error.exit_code)
+
+
+@pytest.fixture
+def forge():
+    return Forge()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, forge):
+    """A folder with two Trainer checkpoints."""
+    monkeypatch.chdir(tmp_path)
+    for step in (240, 480):
+        forge.trainer_checkpoint(tmp_path / "out" / f"checkpoint-{step}", step)
+    return tmp_path
+
+
+@pytest.fixture
+def store(here):
+    """A store with both of them."""
+    for step in (240, 480):
+        run("seal", f"out/checkpoint-{step}", "--run", "store")
+    return here / "store"
+
+
+def damage(store, bundle, name="trainer_state.json"):
+    path = store / "bundles" / bundle / name
+    data = bytearray(path.read_bytes())
+    data[0] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+def ids(store):
+    return [one["id"] for one in run("ls", store, "--json").json["bundles"]]
+
+
+def test_seal_makes_the_root_and_says_what_was_new(here):
+    first = run("seal", "out/checkpoint-240", "--run", "store")
+    assert "made the root of r-" in first.err
+    assert re.search(
+        r"^b-\S+  step 240  2\.\d KiB, 2\.\d KiB of it new  from out/checkpoint-240$", first.out, re.MULTILINE
+    )
+    second = run("seal", "out/checkpoint-480", "--run", "store", "--json").json
+    assert second["schema"] == "samestep.sealed/1"
+    assert second["bundle"]["step"] == 480
+    assert 0 < second["new_bytes"] < second["bundle"]["size_bytes"] / 4
+
+
+def test_seal_refuses_open_rows_before_it_touches_the_run(here, forge):
+    forge.torch_file(here / "ckpt.pt", forge.checkpoint(8))
+    with pytest.raises(SamestepError, match="leaves open what becomes of 1 component"):
+        run("seal", "ckpt.pt", "--run", "store")
+    assert not (here / "store").exists()
+    run("seal", "ckpt.pt", "--run", "store", "--rebuilt", "data-order=from the seed = 3")
+    row = run("show", "store", "--json").json["manifest"]["contract"]["data-order"]
+    assert row == {"state": "rebuilt", "how": "from the seed = 3", "test": "stated when it was sealed"}
+
+
+def test_seal_keeps_what_the_files_cannot_say(here):
+    (here / "train.yaml").write_text("lr: 1\n")
+    run("seal", "out/checkpoint-240", "--run", "store", "--data-version", "v7", "--config", "train.yaml")
+    manifest = run("show", "store", "--json").json["manifest"]
+    assert manifest["data"]["version"] == "v7"
+    assert manifest["config_digest"].startswith("sha256:")
+    assert "v7" in run("select", "store").out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--rebuilt", "rng"],
+        ["--irrelevant", "=why"],
+        ["--irrelevant", "rng= "],
+        ["--rebuilt", "rng=a", "--rebuilt", "rng=b"],
+        ["--watch", "--step", "3"],
+        ["--config", "nowhere.yaml"],
+        ["--step", "7"],
+    ],
+    ids=" ".join,
+)
+def test_seal_refuses_what_makes_no_sense(here, words):
+    with pytest.raises(UsageError):
+        run("seal", "out/checkpoint-240", "--run", "store", *words)
+    assert not (here / "store").exists()
+
+
+def test_ls_shows_the_newest_first_with_pins(store):
+    run("pin", store, "latest", "--name", "best")
+    text = re.sub(r"b-\d{8}t\d{9}-[0-9a-f]{10}", "b-" + "X" * 29, run("ls", store).out)
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "YYYY-MM-DD HH:MM:SS", text)
+    name = "b-" + "X" * 29
+    assert text == (
+        "bundle                           step  saved                   size  parts  from\n"
+        f"{name}   480  YYYY-MM-DD HH:MM:SS  2.4 KiB      6  transformers checkpoint-480  pinned (best)\n"
+        f"{name}   240  YYYY-MM-DD HH:MM:SS  2.4 KiB      6  transformers checkpoint-240\n"
+    )
+
+
+def test_ls_of_a_run_without_bundles_says_so(here):
+    Store.create(open_storage(here / "store"))
+    assert re.fullmatch(r"r-\S+ holds no bundle\n", run("ls", "store").out)
+    assert run("ls", "store", "--json").json["bundles"] == []
+
+
+def test_ls_names_records_that_cannot_be_read(store):
+    newest = max((store / "chain").iterdir())
+    newest.chmod(0o644)
+    newest.write_text("{}")
+    shown = run("ls", store)
+    assert "record 4 cannot be read: unknown-format" in shown.out
+    assert shown.code == ExitCode.DEFECT
+    assert run("verify", store).code == ExitCode.DEFECT
+
+
+def test_show_says_what_it_holds_and_what_becomes_of_every_component(store):
+    text = run("show", store, ids(store)[1][:-4]).out
+    assert re.search(r"^  step +240$", text, re.MULTILINE)
+    assert re.search(r"^  from +sealed transformers checkpoint-240$", text, re.MULTILINE)
+    assert re.search(r"^  parent +none: the first of the run$", text, re.MULTILINE)
+    assert re.search(r"^optimizer +saved +optimizer.pt$", text, re.MULTILINE)
+    assert re.search(
+        r"^data-position +rebuilt +from the step, .* \(shown by samestep drill --only cut\)$",
+        text,
+        re.MULTILINE,
+    )
+    assert re.search(r"^model.safetensors +167 bytes +weights$", text, re.MULTILINE)
+    assert re.search(
+        r"^model.safetensors .* shared with the one before$", run("show", store).out, re.MULTILINE
+    )
+
+
+def test_show_as_json_is_the_manifest(store):
+    shown = run("show", store, "--json").json
+    assert shown["schema"] == "samestep.bundle-shown/1"
+    assert shown["manifest"]["schema"] == "samestep.bundle/1"
+    assert shown["manifest"]["id"] == ids(store)[0]
+
+
+def test_verify_reads_every_byte_unless_told_otherwise(store):
+    newest, older = ids(store)
+    assert [line.split(maxsplit=1)[1] for line in run("verify", store).lines] == [
+        "step 480  whole (full)",
+        "step 240  whole (full)",
+    ]
+    damage(store, newest)
+    shown = run("verify", store)
+    assert shown.code == ExitCode.DEFECT
+    assert "digest-differs: trainer_state.json" in shown.out
+    assert run("verify", store, "--level", "sizes").code == ExitCode.HOLDS
+    assert run("verify", store, older).code == ExitCode.HOLDS
+    plain = run("verify", store, newest, "--json").json
+    assert plain["schema"] == "samestep.verification/1"
+    assert [one["holds"] for one in plain["bundles"]] == [False]
+
+
+def test_select_explains_and_its_exit_codes_tell_empty_from_damaged(here):
+    Store.create(open_storage(here / "store"))
+    empty = run("select", "store")
+    assert empty.code == ExitCode.NOTHING_RAN
+    assert "holds no bundle yet" in empty.out
+    assert run("verify", "store").code == ExitCode.NOTHING_RAN
+    run("seal", "out/checkpoint-240", "--run", "store")
+    (found,) = ids("store")
+    shown = run("select", "store", "--cut-step", 250)
+    assert shown.code == ExitCode.HOLDS
+    assert f"resumes from {found}, step 240" in shown.out
+    assert re.search(r"steps lost +10", shown.out)
+    (here / "store" / "bundles" / found / "optimizer.pt").unlink()
+    damaged = run("select", "store", "--json")
+    assert damaged.code == ExitCode.DEFECT
+    assert damaged.json["outcome"] == "damaged"
+    assert [one["reason"] for one in damaged.json["set_aside"]] == ["part-missing"]
+
+
+def test_select_says_why_newer_ones_were_set_aside_or_refuses(store):
+    newest, older = ids(store)
+    (store / "bundles" / newest / "optimizer.pt").unlink()
+    shown = run("select", store)
+    assert f"resumes from {older}" in shown.out
+    assert f"set aside   {newest} (step 480): part-missing" in shown.out
+    assert run("select", store, "--policy", "strict").code == ExitCode.DEFECT
+
+
+def test_select_compares_environment_ranks_and_run(store):
+    assert run("select", store, "--expect", "torch=0.1", "--json").json["set_aside"][0]["reason"] == (
+        "environment-differs"
+    )
+    assert run("select", store, "--ranks", 8, "--json").json["set_aside"][0]["reason"] == "world-differs"
+    assert exit_code_of("select", store, "--run", "r-20260101t000000000-0123456789") == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("verb", ["ls", "show", "verify", "select"])
+def test_looking_leaves_no_trace(store, verb):
+    before = sorted((path, path.stat().st_mtime_ns) for path in store.rglob("*"))
+    run(verb, store)
+    assert sorted((path, path.stat().st_mtime_ns) for path in store.rglob("*")) == before
+
+
+def test_a_place_without_a_run_is_named(here):
+    with pytest.raises(SamestepError, match="holds no run"):
+        run("ls", "nowhere")
+    assert not (here / "nowhere").exists()
+
+
+def test_restore_shows_the_decision_and_puts_the_folder_back(store, here):
+    shown = run("restore", store, "--into", "fresh", "--cut-step", 500)
+    assert shown.lines[0].endswith("step 480")
+    assert "steps lost  20" in shown.out
+    assert shown.lines[-1].endswith(f"is in {here}/fresh/checkpoint-480")
+    back = {path.name: path.read_bytes() for path in (here / "fresh/checkpoint-480").iterdir()}
+    assert back == {path.name: path.read_bytes() for path in (here / "out/checkpoint-480").iterdir()}
+
+
+def test_restore_falls_back_when_bytes_turn_out_damaged(store, here):
+    newest, older = ids(store)
+    damage(store, newest)
+    plain = run("restore", store, "--into", "fresh", "--json").json
+    assert plain["schema"] == "samestep.restored/1"
+    assert (plain["bundle"], plain["step"]) == (older, 240)
+    assert plain["decision"]["set_aside"][0]["reason"] == "digest-differs"
+    assert [path.name for path in (here / "fresh").iterdir()] == ["checkpoint-240"]
+    assert exit_code_of("restore", store, "--into", "other", "--policy", "strict") == ExitCode.DEFECT
+    assert exit_code_of("restore", store, "--into", "other", "--bundle", newest) == ExitCode.DEFECT
+
+
+def test_restore_from_nothing_and_from_nothing_whole_exit_differently(here):
+    Store.create(open_storage(here / "store"))
+    assert exit_code_of("restore", "store", "--into", "fresh") == ExitCode.NOTHING_RAN
+    run("seal", "out/checkpoint-240", "--run", "store")
+    damage(here / "store", *ids("store"))
+    assert exit_code_of("restore", "store", "--into", "fresh") == ExitCode.DEFECT
+    assert not list(here.glob("fresh/*"))
+
+
+def test_restore_warns_when_the_framework_would_take_another(store, here, forge):
+    forge.trainer_checkpoint(here / "fresh" / "checkpoint-999", 999)
+    shown = run("restore", store, "--into", "fresh")
+    assert "would take checkpoint-999" in shown.err
+
+
+def test_a_new_run_needs_a_root_and_a_reason_of_its_own(store, here):
+    new = ["--intent", "new-run", "--new-run", "next"]
+    assert exit_code_of("restore", store, "--into", "fresh", "--intent", "new-run") == ExitCode.USAGE
+    assert exit_code_of("restore", store, "--into", "fresh", *new) == ExitCode.USAGE
+    assert exit_code_of("restore", store, "--into", "fresh", "--new-run", "next") == ExitCode.USAGE
+    assert not (here / "fresh").exists()
+    assert not (here / "next").exists()
+    shown = run("restore", store, "--into", "fresh", *new, "--reason", "a lower rate")
+    assert "gives a new run its start from" in shown.lines[0]
+    assert [path.name for path in (here / "fresh").iterdir()] == ["model.safetensors"]
+    lineage = run("ls", "next", "--json").json["lineage"]
+    assert (lineage["intent"], lineage["step"], lineage["reason"]) == ("new-run", 480, "a lower rate")
+    with pytest.raises(UsageError, match="already holds"):
+        run("restore", store, "--into", "again", *new, "--reason", "x")
+    assert not (here / "again").exists()
+
+
+def test_nothing_resumes_from_open_rows_even_when_it_is_named(here, forge):
+    forge.torch_file(here / "ckpt.pt", forge.checkpoint(8))
+    run("seal", "ckpt.pt", "--run", "store", "--allow-open")
+    assert "open: data-order" in run("ls", "store").out
+    with pytest.raises(UsageError, match="leaves open what becomes of data-order"):
+        run("restore", "store", "--into", "fresh", "--bundle", "latest")
+    run("restore", "store", "--into", "weights", "--intent", "weights")
+    assert (here / "weights" / "ckpt.pt").exists()
+
+
+def test_the_weights_alone_are_restored_or_exported(store, here):
+    run("restore", store, "--into", "a", "--intent", "weights")
+    run("export", store, "--into", "b", "--bundle", ids(store)[1])
+    for folder in ("a", "b"):
+        assert [path.name for path in (here / folder).iterdir()] == ["model.safetensors"]
+
+
+def test_copy_makes_a_run_of_its_own(store):
+    plain = run("copy", store, "copies", "--json").json
+    assert plain["schema"] == "samestep.copied/1"
+    assert ids("copies") == [plain["copy"]]
+    assert run("ls", "copies", "--json").json["lineage"]["bundle"] == plain["bundle"]
+    assert run("verify", "copies").code == ExitCode.HOLDS
+
+
+def test_prune_keeps_the_last_and_what_is_pinned(store, here):
+    newest, older = ids(store)
+    would = run("prune", store, "--keep-last", 1, "--dry-run")
+    assert f"{older}  step 240  would be given up" in would.out
+    assert ids(store) == [newest, older]
+    run("pin", store, older, "--because", "published")
+    assert f"{older}  step 240  stays: held by pin-pin" in run("prune", store, "--keep-last", 1).out
+    assert "no longer pinned" in run("unpin", store, older).out
+    assert "had no pin" in run("unpin", store, older).out
+    plain = run("prune", store, "--keep-last", 1, "--json").json
+    assert [one["id"] for one in plain["retired"]] == [older]
+    assert plain["bytes_removed"] > 0
+    assert ids(store) == [newest]
+    assert run("verify", store).code == ExitCode.HOLDS
+
+
+def test_every_verb_below_has_help():
+    for name in (
+        "ls",
+        "show",
+        "verify",
+        "select",
+        "restore",
+        "seal",
+        "pin",
+        "unpin",
+        "prune",
+        "copy",
+        "export",
+    ):
+        assert "Usage:" in run(name, "--help").out
