@@ -6,6 +6,7 @@ SamestepError
 ├── TraceError        a trace file cannot be read
 ├── CheckpointError   a path holds nothing that inspect can read
 ├── MachineError      a machine for an attempt could not be prepared
+│   └── ForkError     the process that attempts are forked from is gone
 └── DrillError        the drill cannot be carried out
 """
 
@@ -73,6 +74,12 @@ class MachineError(SamestepError):
     """A machine for an attempt could not be prepared."""
 
     slug = "machine"
+
+
+class ForkError(MachineError):
+    """The process that attempts are forked from is gone, or cannot start this command."""
+
+    slug = "fork"
 
 
 class DrillError(SamestepError):

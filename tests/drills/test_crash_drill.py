@@ -123,6 +123,12 @@ def test_a_careful_writer_passes_every_model(careful):
     assert {"kill", "power-ext4", "posix-worst"} <= {item["crash"]["model"] for item in states(careful)}
 
 
+def test_restarts_that_go_on_are_forked_too_and_no_fresh_one_contradicts(careful):
+    went_on = [item for item in states(careful) if item["observed"]["steps_verified"]]
+    assert sum(item["forked"] for item in went_on) > len(went_on) / 2
+    assert "fork-differs" not in {record["slug"] for item in went_on for record in item["findings"]}
+
+
 def test_bytes_that_were_not_synced_fail_at_a_loss_of_power_and_not_before(unsynced):
     assert unsynced.exit_code == 1
     assert min(failing_models(unsynced), key=MODELS.index) == "power-ext4"

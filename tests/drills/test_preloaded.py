@@ -81,6 +81,14 @@ SCRIPTS = {
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 print(pool.map(work, [1, 2]))
     """,
+    "frames": """
+        import sys
+        frame, strangers = sys._getframe(), 0
+        while frame is not None:
+            strangers += frame.f_globals["__name__"] == "__main__" and frame.f_globals is not globals()
+            frame = frame.f_back
+        print("frames of another main program:", strangers)
+    """,
     "pickles": """
         import pickle
         class Thing:

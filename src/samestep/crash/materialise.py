@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 from typing import TYPE_CHECKING
 
 from samestep.crash.contents import BaseFile, Content
@@ -125,7 +126,7 @@ class _Cache:
         if folder is None:
             return None
         folder.mkdir(parents=True, exist_ok=True)
-        source, probe = folder / f"probe-{os.getpid()}", target / ".samestep-probe"
+        source, probe = folder / f"probe-{_alone()}", target / ".samestep-probe"
         try:
             source.write_bytes(bytes(SHARED_BYTES))
             with source.open("rb") as reader, probe.open("wb") as writer:
@@ -144,13 +145,18 @@ class _Cache:
             return reflink(reader, file)
 
     def _put(self, content: Content, path: str) -> None:
-        partial = f"{path}.{os.getpid()}"
+        partial = f"{path}.{_alone()}"
         file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             write_content(content, file)
         finally:
             os.close(file)
         os.replace(partial, path)  # noqa: PTH105
+
+
+def _alone() -> str:
+    """Return the end of a name that no other thread of any process uses at the same time."""
+    return f"{os.getpid()}-{threading.get_ident()}"
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from samestep.crash.states import enumerate_states, nearest_names
 from samestep.crash.whole import wholeness
 from samestep.crash.windows import relative
 from samestep.crash.wording import described, final_names
-from samestep.drill.judging.crash import SaveHistory
+from samestep.drill.judging.crash import FAULT, SaveHistory
 from samestep.drill.judging.judgement import Case
 from samestep.drill.result import CrashOperation, CrashPoint, CrashRecord, CrashWindow, Expectation
 from samestep.drill.saves import saves_of
@@ -295,7 +295,7 @@ def point_after_fault(left: Wholeness, title: str) -> CrashPoint:
     """Return what a run on a failing disk has left, as the state of an interrupted save."""
     return CrashPoint(
         window="",
-        model="fault",
+        model=FAULT,
         after=0,
         last=title,
         whole=left.newest,

@@ -26,7 +26,7 @@ from samestep.drill.command import CHECKPOINT, OUT, restart_command
 from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.result import Observation, ScenarioResult
 from samestep.drill.scenario import Arrangement
-from samestep.errors import MachineError
+from samestep.errors import ForkError, MachineError
 from samestep.process import Preloaded, PythonCommand
 from samestep.trace import ORDERS_VARIABLE
 from samestep.trace.reading import read_modules
@@ -181,7 +181,7 @@ class Forks:
             return run(None)
         try:
             forked = run(self._preloaded)
-        except MachineError:  # the preloaded process is gone: what it was to do is done afresh
+        except ForkError:  # what it was to do is done afresh
             self.trusted = False
             return run(None)
         forked.forked = True

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from samestep.errors import MachineError
+from samestep.errors import ForkError, MachineError
 from samestep.process.preload import LENGTH
 from samestep.process.python_command import PythonCommand
 from samestep.process.tree import KEEPER, ProcessTree
@@ -153,11 +153,11 @@ class Preloaded:
             descriptors: the keeper's ends of report and lifeline, and the log.
 
         Raises:
-            MachineError: the process is gone.
+            ForkError: the process is gone.
         """
         command = PythonCommand.parse(order["argv"])
         if command is None:
-            raise MachineError(f"{order['argv'][0]} is not started as a plain Python program")
+            raise ForkError(f"{order['argv'][0]} is not started as a plain Python program")
         request = {
             **order,
             "arguments": list(command.arguments),
@@ -172,7 +172,7 @@ class Preloaded:
                 self._channel.sendall(text)
                 return ForkedKeeper(LENGTH.unpack(_exactly(self._channel, LENGTH.size))[0])
         except (OSError, EOFError) as error:
-            raise MachineError(
+            raise ForkError(
                 f"the preloaded process is gone ({error}); see {self._tree.log_path}",
                 hint="drill without it: --fresh",
             ) from error

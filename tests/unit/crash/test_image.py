@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -93,6 +94,17 @@ def test_a_cache_changes_nothing(tmp_path):
     furnish(tmp_path / "a")
     materialise(Image.load(tmp_path / "a"), tmp_path / "b", cache=tmp_path / "cache")
     assert tree_digest(tmp_path / "b") == tree_digest(tmp_path / "a")
+
+
+def test_many_threads_share_one_cache(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "model.pt").write_bytes(bytes(100))
+    image = Image.load(tmp_path / "a")
+    with ThreadPoolExecutor(8) as pool:
+        jobs = [
+            pool.submit(materialise, image, tmp_path / f"b{job}", cache=tmp_path / "cache") for job in range(500)
+        ]
+        assert [job.exception() for job in jobs if job.exception()] == []
 
 
 def test_a_state_is_not_written_over_another(tmp_path):

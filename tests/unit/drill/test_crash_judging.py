@@ -41,6 +41,16 @@ def test_no_whole_checkpoint_left_is_the_saves_own_fault_whatever_the_restart_do
         ]
 
 
+def test_a_run_on_a_failing_disk_that_went_on_from_its_own_checkpoint_had_a_whole_one():
+    resumed = Judgement(Observation(outcome=Outcome.SAME, resume_step=12))
+    after_fault = point(model="fault", whole=None, torn=[])
+    assert crash_findings(after_fault, NEW_NAMES, resumed) == []
+    anew = Judgement(Observation(outcome=Outcome.SAME, resume_step=0))
+    assert [record.slug for record in crash_findings(after_fault, NEW_NAMES, anew)] == [
+        "last-good-deleted-first"
+    ]
+
+
 def test_files_of_several_saves_are_named_when_they_were_loaded():
     assert "mixed-generations" in slugs(Outcome.DIFFERENT, mixed=["state"])
     assert "mixed-generations" not in slugs(Outcome.REFUSED, mixed=["state"])

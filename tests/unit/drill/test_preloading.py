@@ -10,7 +10,7 @@ from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.preloading import DOUBTED, FEWEST, Forks, _is_sampled
 from samestep.drill.result import Expectation, Observation, ScenarioResult
 from samestep.drill.scenario import Arrangement
-from samestep.errors import MachineError
+from samestep.errors import ForkError, MachineError
 
 
 def scenario(family=Family.DAMAGE, arrangement=Arrangement.SNAPSHOT):
@@ -213,7 +213,7 @@ def test_when_the_preloaded_process_is_gone_restarts_are_fresh(forks):
     def run(preloaded):
         log.append("fresh" if preloaded is None else "forked")
         if preloaded is not None:
-            raise MachineError("the preloaded process is gone")
+            raise ForkError("the preloaded process is gone")
         return result(Outcome.SAME)
 
     assert [forks.run(scenario(), run).observed.outcome for _ in range(2)] == [Outcome.SAME] * 2

@@ -49,7 +49,7 @@ def loads(path: Path) -> bool:
     """Tell whether a checkpoint can be read."""
     try:
         torch.load(path, weights_only=False)
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+    except (OSError, RuntimeError, EOFError, LookupError, ValueError, pickle.UnpicklingError) as error:
         print(f"{path}: damaged, set aside ({error})", file=sys.stderr)
         return False
     return True

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from samestep.drill.judging.judgement import Judgement
     from samestep.drill.result import CrashPoint, FindingRecord
 
+FAULT = "fault"
+"""Model of what a run on a failing disk has left."""
+
 LOST_NAME = "lost"
 """Way of damage of a state in which a change of a name never reached the disk."""
 
@@ -38,11 +41,14 @@ def crash_findings(point: CrashPoint, history: SaveHistory, judgement: Judgement
     explanation. Where the storage does not allow the state, everything found is a note.
     """
     outcome = judgement.observation.outcome
-    if outcome in {Outcome.SAME, Outcome.INCONCLUSIVE} and not (point.whole is None and history.had_whole):
+    # a run on a failing disk is another run: its checkpoints may be whole and yet not those of the recording
+    resumed = point.model == FAULT and outcome is Outcome.SAME and judgement.observation.resume_step
+    nothing_left = point.whole is None and history.had_whole and not resumed
+    if outcome in {Outcome.SAME, Outcome.INCONCLUSIVE} and not nothing_left:
         return _torn_but_the_same(point, judgement)
     where = f"{point.last}" + (f"; {point.damage}" if point.damage else "")
     found = []
-    if point.whole is None and history.had_whole:
+    if nothing_left:
         slug = "in-place-overwrite" if history.overwrites else "last-good-deleted-first"
         found.append(finding(slug, f"{where}: no whole checkpoint is left, before the save there was one"))
     elif point.torn and outcome is not Outcome.LOST_WORK:
