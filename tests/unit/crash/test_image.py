@@ -102,7 +102,8 @@ def test_many_threads_share_one_cache(tmp_path):
     image = Image.load(tmp_path / "a")
     with ThreadPoolExecutor(8) as pool:
         jobs = [
-            pool.submit(materialise, image, tmp_path / f"b{job}", cache=tmp_path / "cache") for job in range(500)
+            pool.submit(materialise, image, tmp_path / f"b{job}", cache=tmp_path / "cache")
+            for job in range(500)
         ]
         assert [job.exception() for job in jobs if job.exception()] == []
 
