@@ -60,11 +60,12 @@ class Measurement:
         return self.seconds / self.verified if self.verified else float("inf")
 
 
-def run_samestep(case: Case, jobs: int, folder: Path, saves: int) -> Measurement:
-    """Drill with samestep and count restarts that resumed and were compared."""
+def run_samestep(case: Case, jobs: int, folder: Path, saves: int, more: list[str]) -> Measurement:
+    """Drill with samestep, with ``more`` options, and count restarts that resumed and were compared."""
     shutil.copy(ROOT / case.script, folder / "train.py")
     command = [sys.executable, "-m", "samestep.cli.main", "drill", "--json", "--jobs", str(jobs)]
     command += ["--only", "crash", "--max-states", str(saves)] if saves else []
+    command += more
     started = time.monotonic()
     done = subprocess.run(
         [*command, "--", sys.executable, "train.py", "--out", "{out}"],
@@ -153,13 +154,18 @@ def main() -> None:
     parser.add_argument(
         "--saves", type=int, default=0, help="try interrupted saves only, at most this many states"
     )
+    parser.add_argument(
+        "--models",
+        help="persistence models for samestep, with every state of them (default: its own defaults)",
+    )
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     case, program = CASES[args.case], args.chaos or chaos_program()
+    more = ["--models", args.models, "--max-states", "1000"] if args.models else []
     ratios = []
     for number in range(args.repeats):
         with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-            ours = run_samestep(case, args.jobs, Path(one), args.saves)
+            ours = run_samestep(case, args.jobs, Path(one), args.saves, more)
             theirs = run_chaos(case, args.jobs, Path(two), program, args.points, args.saves)
         ratios.append(theirs.each / ours.each)
         print(
