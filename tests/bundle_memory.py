@@ -9,7 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from samestep.bundle.digests import digest_content
-from samestep.bundle.errors import StoreError
+from samestep.bundle.errors import StoreError, UnreadableError
 from samestep.bundle.storage.base import Absent, AlreadyThere, Entry
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class MemoryStorage:
         self._look("read_into", key)
         data = self._data(key)[offset : offset + len(target)]
         if len(data) < len(target):
-            raise StoreError(f"{key} ends too early")
+            raise UnreadableError(f"{key} ends too early")
         target[:] = data
 
     def share(self, source: str, target: str) -> bool:

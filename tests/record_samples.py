@@ -14,6 +14,7 @@ from samestep.bundle.records import (
     BundleRef,
     CommitRecord,
     ReinstateRecord,
+    RemoveRecord,
     RetireRecord,
 )
 
@@ -105,5 +106,6 @@ def all_records():
         "plain commit": plain_commit(),
         "commit": commit(),
         "retire": retire,
+        "remove": RemoveRecord(number=7, bundles=(OLDER,), **COMMON),
         "reinstate": ReinstateRecord(number=7, bundles=(older,), because="held by a restore", **COMMON),
     }

@@ -11,7 +11,7 @@ import pytest
 from blake3 import blake3
 
 from contract.storages import KINDS
-from samestep.bundle.errors import StoreError
+from samestep.bundle.errors import StoreError, UnreadableError
 from samestep.bundle.storage.base import Absent, AlreadyThere
 
 MIB = 1 << 20
@@ -212,7 +212,7 @@ def test_any_span_of_a_part_can_be_read(storage, offset, length):
 @pytest.mark.parametrize(("offset", "length"), [(0, 101), (100, 1), (99, 2), (5000, 1)])
 def test_reading_past_the_end_is_an_error(storage, offset, length):
     storage.write("bundles/b/part", Pattern(100))
-    with pytest.raises(StoreError):
+    with pytest.raises(UnreadableError):
         storage.read_into("bundles/b/part", offset, memoryview(bytearray(length)))
 
 

@@ -226,7 +226,9 @@ class BundleStore(RuleBasedStateMachine):
         decision = self.store.resume(to=self.folder / str(self.number))
         assert decision.bundle == self._expected()
         nothing = decision.outcome in ("empty", "damaged")
-        self.attempt = self.store.register(None if nothing else decision, "restart")
+        self.attempt = self.store.register(
+            None if nothing else decision, "restart", begin_again="nothing can be used" if nothing else ""
+        )
         self.newest = decision.bundle
         if decision.step is not None:
             self.step = max(self.step, decision.step)

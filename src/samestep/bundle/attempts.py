@@ -10,18 +10,29 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from samestep.bundle.chain import Chain, Unreadable, marks, newest_ordinal, ref_of
-from samestep.bundle.errors import CommitRefused, DamageError, DecisionOutdated, FencedError, StoreError
+from samestep.bundle.chain import Chain, Unreadable, is_zombie, marks, newest_ordinal, ref_of
+from samestep.bundle.errors import (
+    CommitRefused,
+    DamageError,
+    DecisionOutdated,
+    FencedError,
+    FormatError,
+    RequestError,
+    StoreError,
+)
 from samestep.bundle.identity import new_attempt_id, new_nonce, utc_text
 from samestep.bundle.manifest import Parent
+from samestep.bundle.paths import part_key
 from samestep.bundle.records import AttemptRecord, CommitRecord, Record, RetireRecord
 from samestep.bundle.saving import Saving
+from samestep.bundle.verifying import size_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from samestep.bundle.decisions import Decision
     from samestep.bundle.manifest import Manifest
+    from samestep.bundle.records import BundleRef
 
 
 class Attempt:
@@ -35,7 +46,8 @@ class Attempt:
         number: of its registration in the chain.
         known: the last number of the chain whose record it has taken into account.
         newest: the commit that the next one continues: resumed from, or made last. None at the beginning of a run.
-        sound: keys of stored parts that it has written or verified; see ``PartWriter``.
+        sound: keys of stored parts that it has written or verified, of the newest commit and of saves that are
+            going on; see ``PartWriter``.
     """
 
     def __init__(self, chain: Chain, record: AttemptRecord, newest: CommitRecord | None) -> None:
@@ -59,14 +71,14 @@ class Attempt:
             size_bytes: of all parts together, as far as known: what cannot fit is refused before it begins.
 
         Raises:
-            CommitRefused: there is no room for it.
+            NoRoom: there is none for it now.
             FencedError: a newer attempt has registered; nothing was written.
-            StoreError: ``step`` lies before the bundle that the attempt continues, or the place failed.
+            RequestError: ``step`` lies before the bundle that the attempt continues, or the place failed.
         """
         self.catch_up()
         newest = self.newest
         if newest is not None and step < newest.bundle.step:
-            raise StoreError(
+            raise RequestError(
                 f"a save of step {step} was asked for, but {self.id} continues {newest.bundle.id} "
                 f"of step {newest.bundle.step}",
                 hint="going back makes another run: begin one with the intent new-run",
@@ -97,6 +109,7 @@ class Attempt:
                 bundle was retired meanwhile that they may have been shared with.
 
         Raises:
+            CommitRefused: a later step was committed meanwhile.
             FencedError: a newer attempt has registered; nothing was published.
             FormatError: a record on the way cannot be read.
             StoreError: the place failed; the commit may be repeated.
@@ -111,11 +124,13 @@ class Attempt:
                 except (CommitRefused, DamageError):
                     self._meet_all()  # the parts of a fenced attempt may be gone: say that first
                     raise
-            return self._committed[nonce]
+            self._tried.discard(nonce)
+            return self._committed.pop(nonce)
 
     def _append(self, nonce: str, manifest: Manifest) -> None:
         def build(number: int) -> Record:
             newest = self.newest
+            _require_in_order(manifest, newest)
             parent = Parent(id=newest.bundle.id, number=newest.number) if newest else None
             return CommitRecord(
                 number=number,
@@ -154,6 +169,7 @@ class Attempt:
     def _take(self, found: Record) -> None:
         self.known = found.number
         if isinstance(found, CommitRecord):
+            self.sound -= _keys_of(self.newest) - _keys_of(found)
             self.newest = found
             self._committed[found.nonce] = found
         if isinstance(found, RetireRecord):
@@ -164,21 +180,42 @@ class _RetirementMet(Exception):  # noqa: N818 - caught right above
     """Bundles were given up while a commit was being appended."""
 
 
-def register(chain: Chain, decision: Decision | None, reason: str) -> Attempt:
+def _keys_of(record: CommitRecord | None) -> set[str]:
+    """Return where the parts of a bundle are stored, under its own names and those of the bundles that hold them."""
+    if record is None:
+        return set()
+    bundle = record.bundle
+    return {part_key(holder, part.path) for part in bundle.parts for holder in {part.stored_in or bundle.id}}
+
+
+def _require_in_order(manifest: Manifest, newest: CommitRecord | None) -> None:
+    if newest is not None and manifest.step < newest.bundle.step:
+        raise CommitRefused(
+            f"{manifest.id} of step {manifest.step} was not committed: {newest.bundle.id} of step "
+            f"{newest.bundle.step} was committed meanwhile, and a run goes on from its newest commit",
+            hint="commit saves in the order of their steps",
+        )
+
+
+def register(chain: Chain, decision: Decision | None, reason: str, *, begin_again: str = "") -> Attempt:
     """Register a new attempt of the run; every older one is fenced from here on.
 
     Args:
         chain: of the run.
         decision: what was selected; None to begin from nothing, which a store that holds bundles allows only
-            with a reason.
+            when ``begin_again`` is said.
         reason: why the attempt starts there, for the record.
+        begin_again: why nothing that the store holds is resumed from. Where the newest bundle is whole and only
+            has open rows, as a sealed folder has, the attempt continues it all the same: its unchanged parts are
+            shared, and its steps go on.
 
     Raises:
         DecisionOutdated: the store has changed since the decision in a way that could change it.
         AllDamaged: the decision is not one to go on from.
-        StoreError: a store with bundles was to be begun afresh without a reason; or the place failed.
+        StoreError: a store with bundles was to be begun again without ``begin_again``; the store holds bundles
+            and has lost its chain; or the place failed.
     """
-    registration = _Registration(chain, decision, reason)
+    registration = _Registration(chain, decision, reason, begin_again)
     record = chain.append(
         registration.build, after=registration.saw, nonce=registration.nonce, meet=registration.meet
     )
@@ -188,9 +225,10 @@ def register(chain: Chain, decision: Decision | None, reason: str) -> Attempt:
 class _Registration:
     """The record of an attempt while it looks for its place in the chain."""
 
-    def __init__(self, chain: Chain, decision: Decision | None, reason: str) -> None:
+    def __init__(self, chain: Chain, decision: Decision | None, reason: str, begin_again: str) -> None:
         self.nonce = new_nonce()
-        self._chain, self._decision, self._reason = chain, decision, reason
+        self._chain, self._decision, self._begin_again = chain, decision, begin_again
+        self._reason = "; ".join(filter(None, (reason, begin_again)))
         self._attempt = new_attempt_id()
         self._resumed = decision.checked_ref() if decision else None
         self.saw = chain.head(at_least=decision.head if decision else 0)
@@ -228,23 +266,46 @@ class _Registration:
         if self._decision is not None:
             for number in range(self._decision.head + 1, self.saw + 1):
                 self._check(self._chain.look(number))
-        elif not self._reason:
-            kept = next(
-                (mark.ref for mark in marks(self._chain, self.saw) if mark.ref and not mark.retired), None
+            return
+        self._require_chain()
+        newest = self._newest()
+        if newest is None:
+            return
+        if not self._begin_again:
+            raise RequestError(
+                f"{self._chain.run} holds bundles, {newest.id} of step {newest.step} among them, "
+                "and was to be begun afresh",
+                hint="select one and register with the decision, or say why it is begun again",
             )
-            if kept is not None:
-                raise StoreError(
-                    f"{self._chain.run} holds bundles, {kept.id} of step {kept.step} among them, "
-                    "and was to be begun afresh",
-                    hint="select one and register with the decision, or give the reason for beginning again",
-                )
+        self._continue_unless_resumable(newest)
+
+    def _require_chain(self) -> None:
+        """Refuse bundles without a chain: an attempt registers before it stores anything, so it was lost."""
+        found = None if self.saw else next(iter(self._chain.storage.entries("bundles/")), None)
+        if found is not None:
+            raise FormatError(
+                f"{self._chain.storage.url} holds {found.key}, and the chain of {self._chain.run} is gone",
+                hint="bring the folder chain back, or begin a new run in another place",
+            )
+
+    def _newest(self) -> BundleRef | None:
+        """Return the newest bundle that was not given up and that no newer attempt had fenced."""
+        for mark in marks(self._chain, self.saw):
+            if mark.ref is None or mark.retired:
+                continue
+            record = mark.record or self._chain.look(mark.number)
+            if not isinstance(record, CommitRecord) or not is_zombie(self._chain, record):
+                return mark.ref
+        return None
+
+    def _continue_unless_resumable(self, newest: BundleRef) -> None:
+        record = self._chain.look(newest.number)
+        if isinstance(record, CommitRecord) and record.bundle.open_rows:
+            whole = not size_faults(self._chain.storage, record.bundle)
+            self._resumed = newest if whole else None
 
     def _check(self, found: Record | Unreadable) -> None:
         """Refuse to go on from a decision that ``found`` could have changed."""
-        if self._decision is None and not self._reason and isinstance(found, CommitRecord):
-            raise _outdated(f"{found.bundle.id} was committed")
-        if self._decision is None:
-            return
         if isinstance(found, Unreadable):
             raise _outdated(found.text)
         if isinstance(found, CommitRecord):

@@ -10,6 +10,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
+import threading
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from samestep.bundle import canonical
@@ -19,6 +20,7 @@ from samestep.bundle.records import (
     CommitRecord,
     Record,
     ReinstateRecord,
+    RemoveRecord,
     RetireRecord,
     decode_record,
     encode_record,
@@ -38,6 +40,8 @@ PROBES = 16
 
 _BATCHES = (2, 8)
 _KEPT_RECORDS = 8
+_KEPT_BYTES = 8 << 20
+"""Records are kept up to that many bytes; two always are. Once one is as large, no more are read ahead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +73,9 @@ class Chain:
     def __init__(self, storage: Storage, run: str) -> None:
         self.storage = storage
         self.run = run
-        self._recent: dict[int, Record] = {}
+        self._recent: dict[int, tuple[Record, int]] = {}
+        self._lock = threading.Lock()
+        self._ahead = _BATCHES[-1]
 
     def head(self, at_least: int = 0) -> int:
         """Return the highest number in use, 0 when there is none.
@@ -97,8 +103,9 @@ class Chain:
         Raises:
             StoreError: the place failed.
         """
-        if number in self._recent:
-            return self._recent[number]
+        recent = self._recent.get(number)
+        if recent is not None:
+            return recent[0]
         what = f"record {number} of {self.run}"
         try:
             data = self._read(number, what)
@@ -109,7 +116,7 @@ class Chain:
             return Unreadable(number, "unknown-format", error.message)
         if record.run != self.run:
             return Unreadable(number, "wrong-run", f"{what} belongs to another run, {record.run}")
-        self._keep(record)
+        self._keep(record, len(data))
         return record
 
     def read(self, number: int) -> Record:
@@ -129,7 +136,7 @@ class Chain:
         numbers = iter(range(head, down_to - 1, -1))
         with concurrent.futures.ThreadPoolExecutor(_BATCHES[-1], thread_name_prefix="chain") as pool:
             for size in itertools.chain(_BATCHES, itertools.repeat(_BATCHES[-1])):
-                batch = list(itertools.islice(numbers, size))
+                batch = list(itertools.islice(numbers, min(size, self._ahead)))
                 if not batch:
                     return
                 yield from pool.map(self.look, batch)
@@ -191,10 +198,16 @@ class Chain:
             raise FormatError(f"{what} has {size:,} bytes; at most {canonical.BYTES_LIMIT:,} are read")
         return self.storage.read(key, limit=canonical.BYTES_LIMIT)
 
-    def _keep(self, record: Record) -> None:
-        self._recent[record.number] = record
-        for old in list(self._recent)[:-_KEPT_RECORDS]:
-            self._recent.pop(old, None)
+    def _keep(self, record: Record, size_bytes: int) -> None:
+        with self._lock:
+            self._recent[record.number] = record, size_bytes
+            if size_bytes * _KEPT_RECORDS > _KEPT_BYTES:
+                self._ahead = 1
+            total = 0
+            for index, (number, (_, size)) in enumerate(reversed(list(self._recent.items()))):
+                total += size
+                if index >= _KEPT_RECORDS or (index >= 2 and total > _KEPT_BYTES):
+                    del self._recent[number]
 
 
 def _numbers_to_probe(low: int, high: int | None) -> list[int]:
@@ -231,8 +244,18 @@ def _summed_up(retirement: RetireRecord, revived: dict[str, BundleRef]) -> Itera
 
 
 def living(chain: Chain, head: int) -> dict[str, BundleRef]:
-    """Return the bundles that were committed and not given up, newest first, by id."""
-    return {mark.ref.id: mark.ref for mark in marks(chain, head) if mark.ref and not mark.retired}
+    """Return the bundles that were committed and not given up, newest first, by id.
+
+    Raises:
+        FormatError: a record that may commit one cannot be read.
+    """
+    alive = {}
+    for mark in marks(chain, head):
+        if isinstance(mark.record, Unreadable):
+            raise FormatError(f"{mark.record.text}; which bundles are alive is not known")
+        if mark.ref and not mark.retired:
+            alive[mark.ref.id] = mark.ref
+    return alive
 
 
 def given_up(chain: Chain, ref: BundleRef, head: int) -> bool:
@@ -242,6 +265,16 @@ def given_up(chain: Chain, ref: BundleRef, head: int) -> bool:
             return False
         if isinstance(found, RetireRecord):
             return ref not in found.survivors
+    return False
+
+
+def removal_begun(chain: Chain, ref: BundleRef, head: int) -> bool:
+    """Whether somebody has said up to ``head`` that the parts of ``ref`` are being removed."""
+    for found in chain.backwards(head, down_to=ref.number + 1):
+        if isinstance(found, RemoveRecord) and ref.id in found.bundles:
+            return True
+        if isinstance(found, RetireRecord | ReinstateRecord) and ref in found.bundles:
+            return False
     return False
 
 

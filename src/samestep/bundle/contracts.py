@@ -25,7 +25,9 @@ TEST_OF_A_RESTART = "samestep drill --only cut"
 _RANK = re.compile(
     r"^(?:rng_state|random_states)_(\d+)\.|zero_pp_rank_(\d+)_|^__(\d+)_\d+\.distcp$|(?<!mp)[-_.]rank[-_]?(\d+)"
 )
-_STATED = "stated when it was sealed"
+STATED = "stated when it was sealed"
+"""What stands in place of a test where the user has said how a component is rebuilt."""
+
 _ONLY_WHERE_USED = frozenset(
     {Component.SCHEDULE, Component.SCALER, Component.EMA, Component.CALLBACKS, Component.ACCUMULATION}
 )
@@ -58,7 +60,7 @@ def contract_of(
         raise UsageError(f"{twice[0]} cannot be both irrelevant and rebuilt")
     reports = {str(report.component): report for report in inspection.components}
     stated = {name: Row(state="irrelevant", because=why) for name, why in irrelevant.items()}
-    stated |= {name: Row(state="rebuilt", how=how, test=_STATED) for name, how in rebuilt.items()}
+    stated |= {name: Row(state="rebuilt", how=how, test=STATED) for name, how in rebuilt.items()}
     found = {name: _row(name, reports.get(name), inspection, parts) for name in COMPONENTS}
     if says_step and found["progress"].state != "saved":
         found["progress"] = Row(state="saved")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from samestep.bundle.bundles import Bundle
+from samestep.bundle.continuing import continue_run
 from samestep.bundle.errors import StoreError, StoreMissing
+from samestep.bundle.manifest import COMPONENTS
 from samestep.bundle.privacy import without_private
 from samestep.bundle.storage.base import Absent
 from samestep.bundle.store import Store
@@ -32,7 +34,12 @@ _SHARDS = re.compile(r"\.distcp$|(^|/)\.metadata$|_model_states\.pt$")
 
 
 def copy(
-    source: Store, bundle: Bundle, target: Storage, *, report: Callable[[int], None] = lambda _: None
+    source: Store,
+    bundle: Bundle,
+    target: Storage,
+    *,
+    report: Callable[[int], None] = lambda _: None,
+    begin_again: str = "",
 ) -> Bundle:
     """Copy a bundle to another root, every byte verified on the way, and return what it is there.
 
@@ -44,17 +51,19 @@ def copy(
         bundle: what to copy.
         target: the other place.
         report: told how many more bytes are stored.
+        begin_again: why the target's run goes on with the copy although none of its own bundles can be used.
 
     Raises:
+        AllDamaged: the target holds bundles, none of them can be used, and ``begin_again`` is not said.
         DamageError: stored bytes are not what the manifest says; nothing was committed.
-        StoreError: a place failed, or the target holds a later step.
+        RequestError: the target holds a later step.
+        StoreError: a place failed.
     """
     if target.url == source.storage.url:
         raise UsageError(f"{target.url} is the root that {bundle.id} comes from", hint="name another one")
     reason = f"copied {bundle.id} of {source.run.id}"
     store = _opened_or_made(target, lineage=lineage(source, bundle, Intent.RESUME, reason))
-    decision = store.select()
-    attempt = store.register(decision if decision.outcome in ("resume", "empty") else None, reason)
+    _, attempt = continue_run(store, reason, step=bundle.step, begin_again=begin_again)
     manifest = bundle.manifest
     with attempt.begin(step=bundle.step, size_bytes=manifest.size) as saving:
         _store_all(saving, source, bundle, report)
@@ -137,6 +146,13 @@ def exported_parts(manifest: Manifest) -> tuple[Part, ...]:
             "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE",
         )
     return tuple(part for part in manifest.parts if part in weights or _describes(part))
+
+
+def beside_weights(manifest: Manifest) -> tuple[str, ...]:
+    """Return what else of the training state comes with the weights, because it lies in the same files."""
+    parts = manifest.parts if sharded_weights(manifest) else exported_parts(manifest)
+    found = {component for part in parts for component in part.components}
+    return tuple(name for name in COMPONENTS if name in found - {Component.WEIGHTS, Component.CONFIG})
 
 
 def sharded_weights(manifest: Manifest) -> list[str]:

@@ -83,9 +83,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def _lines(self) -> Iterator[str]:
         yield self._headline()
         if self.bundle is not None:
-            yield f"  next step   {self.next_step}"
-            lost = "not known" if self.steps_lost is None else str(self.steps_lost)
-            yield f"  steps lost  {lost}"
+            if self.intent == "resume":
+                yield f"  next step   {self.next_step}"
+                yield f"  steps lost  {'not known' if self.steps_lost is None else self.steps_lost}"
             yield f"  data        {self.data_version or 'no version recorded'}"
             yield f"  expects     {_joined(self.environment) or 'nothing recorded'}"
         for one in self.set_aside:

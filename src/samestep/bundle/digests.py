@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,12 @@ from samestep.bundle.storage.base import Written
 from samestep.bundle.storage.contents import FileContent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from samestep.bundle.storage.base import Content
+
+    Lender = Callable[[], contextlib.AbstractContextManager[memoryview]]
 
 CHUNK_BYTES = 16 << 20
 PLAIN = "blake3"
@@ -79,8 +82,13 @@ class ChunkDigests:
         return Written(size=self.size, algorithm=algorithm, digest=digest, chunks=chunks)
 
 
-def digest_content(content: Content, threads: int = 1) -> Written:
+def digest_content(content: Content, threads: int = 1, *, buffer: Lender | None = None) -> Written:
     """Digest ``content``, ``threads`` chunks at a time, each thread holding one chunk in memory.
+
+    Args:
+        content: what to digest.
+        threads: how many at most.
+        buffer: lends memory for one chunk, out of a bounded stock; None to give each thread its own.
 
     Raises:
         OSError: the content cannot be read, or is shorter than it says.
@@ -89,11 +97,11 @@ def digest_content(content: Content, threads: int = 1) -> Written:
     numbers = range(chunk_count(content.size))
     threads = max(1, min(threads, len(numbers)))
     if threads == 1:
-        _digest_chunks(content, digests, iter(numbers))
+        _digest_chunks(content, digests, iter(numbers), buffer)
         return digests.written()
     shared = _Shared(numbers)
     with concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix="digest") as pool:
-        workers = [pool.submit(_digest_chunks, content, digests, shared) for _ in range(threads)]
+        workers = [pool.submit(_digest_chunks, content, digests, shared, buffer) for _ in range(threads)]
     for worker in workers:
         worker.result()
     return digests.written()
@@ -139,10 +147,12 @@ class _Shared:
             yield number
 
 
-def _digest_chunks(content: Content, digests: ChunkDigests, numbers: Iterable[int]) -> None:
-    buffer = bytearray(min(CHUNK_BYTES, content.size))
-    with memoryview(buffer) as whole:
-        for number in numbers:
-            offset, length = chunk_range(number, content.size)
+def _digest_chunks(
+    content: Content, digests: ChunkDigests, numbers: Iterable[int], buffer: Lender | None
+) -> None:
+    own = memoryview(bytearray(0 if buffer else min(CHUNK_BYTES, content.size)))
+    for number in numbers:
+        offset, length = chunk_range(number, content.size)
+        with buffer() if buffer else contextlib.nullcontext(own) as whole:
             content.read_into(offset, whole[:length])
             digests.add(number, whole[:length])

@@ -3,14 +3,20 @@
 SamestepError
 └── StoreError           the store cannot be used, or the place behind it failed
     ├── StoreMissing     there is no store here
+    ├── RequestError     what was asked of the store cannot be done as asked
     ├── FormatError      a record or manifest is malformed or of a format this version does not know
     ├── DamageError      stored bytes are not what the manifest says
+    ├── UnreadableError  one stored thing cannot be read, or ends too early, and the place works otherwise
     ├── FencedError      a newer attempt has taken over; this one may not commit any more
-    ├── CommitRefused    the bundle would not be complete, or cannot fit
+    ├── CommitRefused    the bundle would not be complete
+    │   └── NoRoom       it does not fit; the same save may be tried again when there is room
     ├── DecisionOutdated the store has changed since it was decided from where to go on
     ├── BundleRetired    the bundle was given up by a retirement
     ├── NothingToResume  the store holds no bundle yet
     └── AllDamaged       the store holds bundles, and none of them can be resumed from
+
+A program that starts trainings decides by the exit code: 5 says that there is nothing to lose, and only that; 1 that
+something is there and cannot be used; 4 that it could not be found out, so that trying again may help.
 """
 
 from __future__ import annotations
@@ -22,18 +28,28 @@ class StoreError(SamestepError):
     """The store cannot be used, or the place behind it failed."""
 
     slug = "store"
+    exit_code = ExitCode.INCONCLUSIVE
 
 
 class StoreMissing(StoreError):  # noqa: N818 - what happened reads better than a suffix
     """There is no store at this place."""
 
     slug = "store-missing"
+    exit_code = ExitCode.NOTHING_RAN
+
+
+class RequestError(StoreError):
+    """What was asked of the store cannot be done as asked."""
+
+    slug = "store-request"
+    exit_code = ExitCode.USAGE
 
 
 class FormatError(StoreError):
     """A record or manifest is malformed, or of a format this version does not know."""
 
     slug = "bundle-format"
+    exit_code = ExitCode.DEFECT
 
 
 class DamageError(StoreError):
@@ -41,6 +57,12 @@ class DamageError(StoreError):
 
     slug = "bundle-damaged"
     exit_code = ExitCode.DEFECT
+
+
+class UnreadableError(StoreError):
+    """One stored thing cannot be read or ends too early, though the place answers."""
+
+    slug = "unreadable"
 
 
 class FencedError(StoreError):
@@ -54,6 +76,14 @@ class CommitRefused(StoreError):  # noqa: N818 - what happened reads better than
     """The bundle would not be complete, or there is no room for it."""
 
     slug = "commit-refused"
+    exit_code = ExitCode.USAGE
+
+
+class NoRoom(CommitRefused):
+    """There is no room for it now; the same save may be tried again when there is."""
+
+    slug = "no-room"
+    exit_code = ExitCode.INCONCLUSIVE
 
 
 class DecisionOutdated(StoreError):  # noqa: N818 - what happened reads better than a suffix
@@ -66,6 +96,7 @@ class BundleRetired(StoreError):  # noqa: N818 - what happened reads better than
     """The bundle was given up by a retirement; its parts may be gone."""
 
     slug = "bundle-retired"
+    exit_code = ExitCode.USAGE
 
 
 class NothingToResume(StoreError):  # noqa: N818 - what happened reads better than a suffix

@@ -183,13 +183,14 @@ def _below(folder: Path, base: Path) -> Iterator[str]:
     Raises:
         CommitRefused: a symbolic link leads elsewhere.
     """
-    for entry in os.scandir(folder):
-        if is_leftover(entry.name):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from _below(Path(entry.path), base)
-        else:
-            yield PurePath(entry.path).relative_to(base).as_posix()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if is_leftover(entry.name):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _below(Path(entry.path), base)
+            else:
+                yield PurePath(entry.path).relative_to(base).as_posix()
 
 
 def _state(path: Path) -> FileState | None:

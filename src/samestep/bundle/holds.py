@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from samestep.bundle import canonical
 from samestep.bundle.chain import given_up
-from samestep.bundle.errors import BundleRetired, StoreError
+from samestep.bundle.errors import BundleRetired, RequestError, StoreError
 from samestep.bundle.identity import new_nonce, utc_text
 from samestep.bundle.paths import bundle_folder
 from samestep.bundle.storage.base import AlreadyThere
@@ -50,7 +50,9 @@ def unpin(storage: Storage, ref: BundleRef, *, name: str = "pin") -> bool:
 
 @contextlib.contextmanager
 def restoring(chain: Chain, ref: BundleRef) -> Iterator[RestoreHold]:
-    """Hold a bundle while it is read.
+    """Hold a bundle while it is read, if the place takes the hold.
+
+    One that does not, because it is full or may only be read, is no reason not to read from it: ``refused`` says so.
 
     Raises:
         BundleRetired: it was given up before the hold could count.
@@ -65,27 +67,54 @@ def restoring(chain: Chain, ref: BundleRef) -> Iterator[RestoreHold]:
 
 
 class RestoreHold:
-    """The hold of one running restore."""
+    """The hold of one running restore.
+
+    Attributes:
+        refused: why there is none; empty when there is one.
+    """
 
     def __init__(self, chain: Chain, ref: BundleRef) -> None:
         self._chain, self._ref = chain, ref
-        self._place()
+        self._name = self.refused = ""
+        try:
+            self._replace()
+        except BundleRetired:
+            raise
+        except StoreError as error:
+            self.refused = error.message
+            _require_kept(chain, ref)
+            self._placed = time.monotonic()
 
     def renew(self) -> None:
-        """Say that the restore is still running; does nothing before a fraction of the time has passed."""
-        if time.monotonic() - self._placed > RESTORE_SECONDS / 8:
-            old = self._name
-            self._place()
-            self._chain.storage.remove([_key(self._ref.id, old)])
+        """Say that the restore is still running; does nothing before a fraction of the time has passed.
+
+        When the place does not take it now, the hold there is still counts, and the next renewal comes in time.
+        """
+        if self._name and time.monotonic() - self._placed > RESTORE_SECONDS / 8:
+            try:
+                self._replace()
+            except BundleRetired:
+                raise
+            except StoreError:
+                self._placed = time.monotonic()
 
     def release(self) -> None:
         """Take the hold away."""
-        self._chain.storage.remove([_key(self._ref.id, self._name)])
+        if self._name:
+            self._chain.storage.remove([_key(self._ref.id, self._name)])
 
-    def _place(self) -> None:
-        self._name = _RESTORE + new_nonce()
-        _place(self._chain, self._ref, self._name, "a restore is reading it")
-        self._placed = time.monotonic()
+    def _replace(self) -> None:
+        """Place a hold, and take away the one before it once the new one counts."""
+        old, new = self._name, _RESTORE + new_nonce()
+        try:
+            _place(self._chain, self._ref, new, "a restore is reading it")
+        except StoreError:
+            with contextlib.suppress(StoreError):  # whether it was written is not known
+                self._chain.storage.remove([_key(self._ref.id, new)])
+            raise
+        self._name, self._placed = new, time.monotonic()
+        if old:
+            self._chain.storage.remove([_key(self._ref.id, old)])
 
 
 def counting_holds(entries: Iterable[Entry], now: float) -> list[str]:
@@ -132,9 +161,16 @@ def _place(chain: Chain, ref: BundleRef, name: str, because: str) -> None:
         chain.storage.create(key, canonical.encode(record))
     except AlreadyThere:
         own = name.startswith(_RESTORE)  # such a name is used once: a lost reply
-    if given_up(chain, ref, chain.head(at_least=ref.number)):
+    try:
+        _require_kept(chain, ref)
+    except BundleRetired:
         if own:
             chain.storage.remove([key])
+        raise
+
+
+def _require_kept(chain: Chain, ref: BundleRef) -> None:
+    if given_up(chain, ref, chain.head(at_least=ref.number)):
         raise BundleRetired(
             f"{ref.id} of step {ref.step} was given up by a retirement", hint="choose a bundle that is kept"
         )
@@ -150,7 +186,7 @@ def _folder(bundle: str) -> str:
 
 def _checked(name: str) -> str:
     if _NAME.fullmatch(name) is None:
-        raise StoreError(
+        raise RequestError(
             f"{ascii(name)[:80]} cannot be the name of a pin",
             hint="use lower-case letters, digits and -, at most 64",
         )

@@ -8,11 +8,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from samestep.bundle import canonical
-from samestep.bundle.chain import Chain, newest_ordinal
+from samestep.bundle.chain import Chain, Unreadable, newest_ordinal
 from samestep.bundle.errors import FormatError
 from samestep.bundle.holds import counting_holds
 from samestep.bundle.paths import part_key
-from samestep.bundle.records import BundleRef, CommitRecord, RetireRecord
+from samestep.bundle.records import BundleRef, CommitRecord, RemoveRecord, RetireRecord
 from samestep.bundle.saving import SAVING_SCHEMA, marker_key
 from samestep.bundle.storage.base import Absent
 from samestep.bundle.verifying import in_parallel
@@ -59,7 +59,11 @@ class Leftovers:
         retired: bundles that are known to be given up, by id.
 
     Attributes:
-        dead: the folders that no living bundle owns and no save can ever make one of.
+        dead: the folders that no living bundle owns and no save can ever make one of. Those that began as saves of
+            another run are left alone: this chain cannot say what becomes of them.
+
+    Raises:
+        FormatError: a record cannot be read, so that what is needed is not known.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Leftovers:
             for id_, folder in folders.items()
             if id_ not in alive and not self._is_only_needed(folder)
         }
+        self._markers = {id_: marker for id_, marker in self._markers.items() if self._is_of_this_run(marker)}
         given_up = {**self._given_up_since(folders, retired), **retired}
         self.dead = [
             dataclasses.replace(folders[id_], ref=given_up.get(id_))
@@ -97,6 +102,29 @@ class Leftovers:
         self._alive |= {ref.id: ref for ref in refs}
         self._needed = self._needed_elsewhere()
         self.dead = [folder for folder in self.dead if folder.bundle not in self._alive]
+
+    def keep_only_settled(self) -> None:
+        """Keep among the dead what may be removed without another word in the chain.
+
+        That is what a removal has named before, and every save that was never committed: no one can hold it.
+        """
+        sure = {
+            folder.bundle
+            for folder in self.dead
+            if self._markers[folder.bundle]
+            and not folder.ref
+            and self._is_fenced(self._markers[folder.bundle])
+        }
+        named: set[str] = set()
+        since = min((self._markers[id_]["after"] for id_ in self._markers if self._markers[id_]), default=0)
+        for record in self._chain.backwards(self._head, down_to=since + 1):
+            if isinstance(record, RemoveRecord):
+                named |= set(record.bundles)
+            elif isinstance(record, CommitRecord):
+                sure.discard(record.bundle.id)
+            elif isinstance(record, Unreadable):
+                sure.clear()
+        self.dead = [folder for folder in self.dead if folder.bundle in named | sure]
 
     def removable(self) -> list[list[Entry]]:
         """Return what may be removed, in the order in which to remove it: the notes of whose save it was last."""
@@ -145,6 +173,9 @@ class Leftovers:
                 found |= {ref.id: ref for ref in record.bundles}
         return found
 
+    def _is_of_this_run(self, marker: dict[str, Any]) -> bool:
+        return not marker or marker["run"] == self._chain.run
+
     def _is_fenced(self, marker: dict[str, Any]) -> bool:
         return int(marker["attempt_ordinal"]) < self._newest_attempt
 
@@ -167,6 +198,8 @@ class Leftovers:
         known = isinstance(found, dict) and found.get("schema") == SAVING_SCHEMA
         return (
             found
-            if known and all(isinstance(found.get(name), int) for name in ("attempt_ordinal", "after"))
+            if known
+            and isinstance(found.get("run"), str)
+            and all(isinstance(found.get(name), int) for name in ("attempt_ordinal", "after"))
             else {}
         )

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from samestep.bundle.digests import chunk_range, digest_chunk, digest_content
-from samestep.bundle.errors import CommitRefused, DamageError, StoreError
+from samestep.bundle.errors import CommitRefused, DamageError, NoRoom, StoreError
 from samestep.bundle.manifest import Part
 from samestep.bundle.paths import check_part_path, part_key
 from samestep.bundle.storage.base import Absent
+from samestep.bundle.storage.direct import RING
+from samestep.bundle.storage.failures import out_of_room
 from samestep.bundle.verifying import check_stored
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from samestep.bundle.manifest import Manifest
     from samestep.bundle.storage.base import Content, Storage
@@ -53,6 +55,7 @@ class PartWriter:
         self._contents: dict[str, Content] = {}
         self._unsettled: set[str] = set()
         self._lock = threading.Lock()
+        self._room = _Room(storage)
 
     @property
     def parts(self) -> list[Part]:
@@ -80,7 +83,8 @@ class PartWriter:
 
         Raises:
             FormatError: the path is not one that a part may have.
-            CommitRefused: there is no room, or a part of that path exists.
+            NoRoom: there is no room.
+            CommitRefused: a part of that path exists.
             DamageError: the bytes do not have the expected digest.
             StoreError: the content cannot be read, or the place failed.
         """
@@ -94,7 +98,7 @@ class PartWriter:
         part = msgspec.structs.replace(part, components=tuple(components), rank=rank)
         with self._lock:
             self._parts[path] = part
-            if part.stored_in:
+            if part.share_depth:
                 self._contents[path] = content
         return part
 
@@ -113,22 +117,21 @@ class PartWriter:
             with self._lock:
                 self._unsettled.difference_update(keys)
 
-    def store_shared_anew(self) -> None:
-        """Store every part in the bundle's own folder whose bytes so far only another bundle holds.
+    def store_anew(self, shared: Iterable[Part]) -> None:
+        """Store parts in the bundle's own folder whose bytes it so far shares with another bundle.
 
         Raises:
             CommitRefused: another writer has added such a part, and only it has the bytes.
         """
-        for part in self.parts:
-            if not part.stored_in:
-                continue
+        for part in shared:
             content = self._contents.get(part.path)
             if content is None:
                 raise CommitRefused(
-                    f"{part.path} of {self._bundle} was shared with {part.stored_in}, "
+                    f"{part.path} of {self._bundle} was shared with {part.stored_in or 'an older bundle'}, "
                     "which was given up or damaged meanwhile",
                     hint="save again",
                 )
+            self._sound.discard(part_key(part.stored_in or self._bundle, part.path))
             stored = self._store(part.path, content)
             _check_digest(stored, part.digest)
             own = msgspec.structs.replace(stored, components=part.components, rank=part.rank)
@@ -164,13 +167,16 @@ class PartWriter:
         if self._links(source, target):
             self._sound.add(target)
             holder = ""
-        elif self._storage.size(source) != old.size:
-            return None
         return msgspec.structs.replace(old, stored_in=holder, share_depth=old.share_depth + 1)
 
     def _is_sound(self, key: str, part: Part) -> bool:
-        """Say whether the stored bytes are those of the manifest; they are read once in an attempt."""
-        if key not in self._sound and self._storage.size(key) == part.size:
+        """Say whether the stored bytes are those of the manifest.
+
+        They are read once in an attempt; their size is asked for every time, for what was trusted may be gone since.
+        """
+        if self._storage.size(key) != part.size:
+            self._sound.discard(key)
+        elif key not in self._sound:
             with contextlib.suppress(StoreError):  # what cannot be read is stored anew
                 check_stored(self._storage, key, part, what=f"{part.path} under {key}")
                 self._sound.add(key)
@@ -187,14 +193,18 @@ class PartWriter:
         return shared
 
     def _store(self, path: str, content: Content) -> Part:
-        check_room(self._storage, content.size)
         key = part_key(self._bundle, path)
-        with self._lock:
-            self._unsettled.add(key)
-        try:
-            written = self._storage.write(key, content)
-        except OSError as error:
-            raise StoreError(f"{path} could not be read while it was being stored: {error}") from error
+        with self._room.reserved(content.size):
+            with self._lock:
+                self._unsettled.add(key)
+            try:
+                written = self._storage.write(key, content)
+            except OSError as error:
+                raise StoreError(f"{path} could not be read while it was being stored: {error}") from error
+            except StoreError as error:
+                if out_of_room(error):
+                    raise NoRoom(error.message, hint=error.hint) from error
+                raise
         self._sound.add(key)
         return Part(
             path=path,
@@ -205,32 +215,80 @@ class PartWriter:
         )
 
 
-def check_room(storage: Storage, size_bytes: int) -> None:
-    """Refuse to begin with what cannot be finished.
+class _Room:
+    """The room that the threads of one writer share: what one of them is about to fill is not there for the others.
+
+    How much of what is begun already counts as used differs by file system, so room is measured only while nothing is
+    on its way; whoever may not fit beside the others waits for them and measures again.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._changed = threading.Condition()
+        self._flying = self._promised = 0
+        self._free: int | None = None
+
+    @contextlib.contextmanager
+    def reserved(self, size_bytes: int) -> Iterator[None]:
+        """Reserve room while a part is being stored.
+
+        Raises:
+            NoRoom: there is too little, also with nothing else on its way.
+        """
+        self._enter(size_bytes)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._flying -= 1
+                self._changed.notify_all()
+
+    def _enter(self, size_bytes: int) -> None:
+        with self._changed:
+            if self._flying:
+                self._changed.wait_for(lambda: not self._flying or self._fits(size_bytes))
+            if not self._flying:
+                self._free = check_room(self._storage, size_bytes)
+                self._promised = 0
+            self._flying += 1
+            self._promised += size_bytes
+
+    def _fits(self, size_bytes: int) -> bool:
+        return self._free is None or self._promised + size_bytes + ROOM_MARGIN_BYTES <= self._free
+
+
+def check_room(storage: Storage, size_bytes: int) -> int | None:
+    """Refuse to begin with what cannot be finished; return the bytes that are free, None when that is not known.
 
     Raises:
-        CommitRefused: the place says how much is free, and it is less than ``size_bytes`` and a margin.
+        NoRoom: the place says how much is free, and it is less than ``size_bytes`` and a margin.
     """
     free = storage.free_bytes()
     needed = size_bytes + ROOM_MARGIN_BYTES
     if free is not None and free < needed:
-        raise CommitRefused(
+        raise NoRoom(
             f"{storage.url} has {free:,} bytes left and {needed:,} are needed; nothing was written",
             hint="make room, for instance with samestep bundle prune; the bundles that are there stay as they are",
         )
+    return free
 
 
 def _is_content_of(part: Part, content: Content, path: str) -> bool:
     """Compare by content; most changed parts differ in their first chunk already."""
     length = chunk_range(0, part.size)[1]
     try:
-        with memoryview(bytearray(length)) as first:
+        with RING.borrow() as buffer:
+            first = buffer[:length]
             content.read_into(0, first)
             if digest_chunk(first) != (part.chunks or (part.digest,))[0]:
                 return False
-        return not part.chunks or digest_content(content, _DIGEST_THREADS).digest == part.digest
+        return not part.chunks or _digest_of(content) == part.digest
     except OSError as error:
         raise StoreError(f"{path} could not be read while it was being stored: {error}") from error
+
+
+def _digest_of(content: Content) -> str:
+    return digest_content(content, _DIGEST_THREADS, buffer=RING.borrow).digest
 
 
 def _check_digest(part: Part, expected: str) -> None:

@@ -6,8 +6,10 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from samestep.bundle.errors import BundleRetired, DamageError, StoreError
+from samestep.bundle.decisions import PASSED_OVER
+from samestep.bundle.errors import BundleRetired, DamageError, RequestError, StoreError
 from samestep.bundle.identity import new_nonce
+from samestep.bundle.records import CommitRecord
 from samestep.checkpoints import would_pick
 
 if TYPE_CHECKING:
@@ -33,12 +35,14 @@ def put_back(store: Store, bundle: Bundle, into: Path) -> Path:
     """
     name, parts = bundle.manifest.name, bundle.manifest.parts
     if name:
+        _make_folder(into)
         place = store.restore(bundle, to=into / name)
         if bundle.manifest.framework == _DEEPSPEED:
             _write_pointer(into / "latest", name)
         return place
     if len(parts) == 1 and "/" not in parts[0].path:
         return _put_beside(store, bundle, into)
+    _make_folder(into.absolute().parent)
     return store.restore(bundle, to=into)
 
 
@@ -87,15 +91,40 @@ def other_pick(placed: Path, into: Path) -> str:
     return unit.path
 
 
+def passed_over(store: Store, bundle: Bundle, decision: Decision) -> str:
+    """Return why the run does not go on from a bundle that was named; empty if nothing is known against it.
+
+    Args:
+        store: of the run.
+        bundle: that was named.
+        decision: what selection says without the name.
+    """
+    for one in decision.set_aside:
+        if one.bundle == bundle.id:
+            return f"{one.reason}: {one.text}" if one.reason in PASSED_OVER else ""
+    if decision.bundle is None:
+        return ""
+    child = store.chosen(decision).record
+    while child.number > bundle.number:
+        parent = child.bundle.parent
+        if parent is None or parent.number < bundle.number:
+            return f"abandoned: {child.bundle.id} continued from {parent.id if parent else 'the beginning'}"
+        found = store.chain.look(parent.number)
+        if not isinstance(found, CommitRecord):
+            return ""
+        child = found
+    return ""
+
+
 def _put_beside(store: Store, bundle: Bundle, into: Path) -> Path:
     """Give a single file its name in a folder that may hold others; nothing there is replaced."""
     name = bundle.manifest.parts[0].path
     target = into / name
     if target.is_symlink() or target.exists():
-        raise StoreError(f"{target} is in the way", hint="move it away, or restore into another folder")
+        raise RequestError(f"{target} is in the way", hint="move it away, or restore into another folder")
     beside = into / f".{name}.restored-{new_nonce()[:8]}"
+    _make_folder(into)
     try:
-        into.mkdir(parents=True, exist_ok=True)
         store.restore(bundle, to=beside)
         os.link(beside / name, target)
         _sync(into)
@@ -119,6 +148,18 @@ def _write_pointer(path: Path, name: str) -> None:
     except OSError as error:
         fresh.unlink(missing_ok=True)
         raise StoreError(f"{path} could not be written: {error.strerror}") from error
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and what leads to it, so that none of the new names is lost in a power cut."""
+    folder = folder.absolute()
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for place in reversed(made):
+            _sync(place.parent)
+    except OSError as error:
+        raise StoreError(f"{folder} could not be made: {error.strerror}") from error
 
 
 def _sync(folder: Path) -> None:

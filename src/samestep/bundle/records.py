@@ -69,16 +69,23 @@ class RetireRecord(RecordBase, frozen=True, kw_only=True, omit_defaults=True, ta
     survivors: tuple[BundleRef, ...]
     policy: str
     verified: str = ""  #: id of the survivor that passed a full verification before
+    lineage: tuple[str, ...] = ()  #: ids of the survivors that continue each other up to the newest commit
+
+
+class RemoveRecord(RecordBase, frozen=True, kw_only=True, omit_defaults=True, tag="remove"):
+    """From here on the parts in these folders are removed, and no retirement of theirs can be taken back."""
+
+    bundles: tuple[str, ...]  #: ids
 
 
 class ReinstateRecord(RecordBase, frozen=True, kw_only=True, omit_defaults=True, tag="reinstate"):
-    """A retirement taken back, because somebody held the bundle."""
+    """A retirement taken back before anything was removed, because somebody held the bundle."""
 
     bundles: tuple[BundleRef, ...]
     because: str
 
 
-Record = AttemptRecord | CommitRecord | RetireRecord | ReinstateRecord
+Record = AttemptRecord | CommitRecord | RetireRecord | RemoveRecord | ReinstateRecord
 
 
 def record_key(number: int) -> str:
@@ -155,6 +162,8 @@ def _check_record(record: Record, number: int) -> None:
         require(parent is None or 1 <= parent.number < number, "bundle.parent", "is not an earlier record")
     elif isinstance(record, RetireRecord):
         _check_retired(record)
+    elif isinstance(record, RemoveRecord):
+        _check_removed(record)
     else:
         _check_bundles(record.bundles, "bundles", number)
         check_text(record.because, "because")
@@ -174,8 +183,16 @@ def _check_retired(record: RetireRecord) -> None:
     retired = _check_bundles(record.bundles, "bundles", record.number)
     survivors = _check_bundles(record.survivors, "survivors", record.number) if record.survivors else set()
     require(not retired & survivors, "survivors", "are retired by the same record")
+    require(set(record.lineage) <= survivors, "lineage", "names what is no survivor")
     require(not record.verified or record.verified in survivors, "verified", "is not the id of a survivor")
     check_text(record.policy, "policy")
+
+
+def _check_removed(record: RemoveRecord) -> None:
+    require(bool(record.bundles), "bundles", "names no bundle")
+    require(len(set(record.bundles)) == len(record.bundles), "bundles", "names a bundle twice")
+    for bundle in record.bundles:
+        check_id(bundle, "bundle")
 
 
 def _check_bundles(bundles: tuple[BundleRef, ...], field: str, number: int) -> set[str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from samestep.bundle.digests import CHUNK_BYTES
-from samestep.bundle.errors import DamageError, StoreError
+from samestep.bundle.errors import DamageError, RequestError, StoreError
 from samestep.bundle.identity import new_nonce
-from samestep.bundle.verifying import ChunkBuffers, check_stored_chunk, chunks_of, in_parallel, size_faults
+from samestep.bundle.verifying import checked_chunk, chunks_of, in_parallel, size_faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,7 +60,7 @@ def restore(storage: Storage, bundle: Bundle, to: Path, *, alive: Callable[[], N
 
 def _require_free(to: Path) -> None:
     if to.is_symlink() or (to.exists() and (not to.is_dir() or any(to.iterdir()))):
-        raise StoreError(
+        raise RequestError(
             f"{to} is in the way", hint="name a folder that does not exist yet, or move this one"
         )
 
@@ -75,7 +75,8 @@ def _folder_beside(to: Path) -> Iterator[Path]:
     beside.mkdir()
     lock = os.open(beside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # without locks nobody takes it for dead, see _remove_if_dead
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield beside
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -94,7 +95,7 @@ def _remove_if_dead(folder: Path) -> None:
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:  # held, or this file system has no locks, and whether it is dead is not known
         return
     else:
         shutil.rmtree(folder, ignore_errors=True)
@@ -106,12 +107,11 @@ def _fill(folder: Path, storage: Storage, bundle: Bundle, alive: Callable[[], No
     parts = bundle.manifest.parts
     for parent in {Path(part.path).parent for part in parts}:
         (folder / parent).mkdir(parents=True, exist_ok=True)
-    buffers = ChunkBuffers(parts)
 
     def fetch(chunk: tuple[Part, int]) -> None:
         part, number = chunk
-        data = check_stored_chunk(storage, bundle, part, number, buffers.view)
-        _write_chunk(folder / part.path, data, number)
+        with checked_chunk(storage, bundle, part, number) as data:
+            _write_chunk(folder / part.path, data, number)
 
     for _ in in_parallel(fetch, chunks_of(parts)):
         alive()

@@ -7,28 +7,19 @@ import time
 from typing import TYPE_CHECKING
 
 from samestep.bundle.bundles import Bundle
-from samestep.bundle.chain import Chain, Unreadable, is_zombie, living, marks, newest_ordinal
+from samestep.bundle.chain import Chain, Unreadable, is_zombie, marks, ref_of
 from samestep.bundle.errors import FormatError, StoreError
 from samestep.bundle.holds import counting_holds, holds_on
-from samestep.bundle.identity import new_nonce, utc_text
-from samestep.bundle.leftovers import Leftovers, folders_of
-from samestep.bundle.records import (
-    AttemptRecord,
-    BundleRef,
-    CommitRecord,
-    Record,
-    ReinstateRecord,
-    RetireRecord,
-)
+from samestep.bundle.leftovers import folders_of
+from samestep.bundle.records import AttemptRecord, BundleRef, CommitRecord, RetireRecord
+from samestep.bundle.removal import Changed, Removal
+from samestep.bundle.storage.failures import out_of_room
 from samestep.bundle.verifying import Level, size_faults, verify
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from samestep.bundle.storage.base import Entry
-
-UNFINISHED_SECONDS = 24 * 3600.0
-"""After this time an upload that was never finished is taken for abandoned."""
 
 _TRIES = 10
 _LISTINGS = 8
@@ -96,20 +87,39 @@ def prune(chain: Chain, policy: Policy, *, dry_run: bool = False) -> Pruning:
         StoreError: the place failed.
     """
     damaged: set[str] = set()
+    freed: list[Entry] = []
     changes = 0
     while changes < _TRIES:
         plan = Plan(chain, policy, damaged)
+        removal = Removal(chain, plan)
         if dry_run:
-            return _Removal(chain, plan).foreseen()
+            return _told(plan, *removal.foreseen())
         if plan.retired and not plan.verified:
             plan.verified = _verified(chain, plan, damaged)
             if not plan.verified:
                 continue
+        changes += 1
         try:
-            return _Removal(chain, plan).carried_out()
-        except _Changed:
-            changes += 1
+            held, removed = removal.carried_out()
+            return _told(plan, held, freed + removed)
+        except Changed:
+            continue
+        except StoreError as error:
+            made = removal.room_made() if out_of_room(error) else []
+            if not made:
+                raise
+            freed += made
     raise StoreError(f"{chain.run} changed {changes} times while it was being pruned", hint="prune again")
+
+
+def _told(plan: Plan, held: list[BundleRef], entries: list[Entry]) -> Pruning:
+    return Pruning(
+        kept=tuple(Kept(ref, plan.kept[ref.id]) for ref in plan.survivors),
+        retired=tuple(ref for ref in plan.retired if ref not in held),
+        reinstated=tuple(held),
+        removed=tuple(entry.key for entry in entries),
+        bytes_removed=sum(entry.size for entry in entries),
+    )
 
 
 def _verified(chain: Chain, plan: Plan, damaged: set[str]) -> str:
@@ -127,6 +137,7 @@ class Plan:
         head: of the chain.
         kept: why each bundle stays, by id.
         retired: the bundles that are given up.
+        lineage: ids of the bundles that the newest one continues, itself included, as far as they were looked at.
         verified: id of a bundle that stays and has passed a full verification; empty when none is known.
     """
 
@@ -137,11 +148,11 @@ class Plan:
         self.living: dict[str, BundleRef] = {}
         self.kept: dict[str, str] = {}
         self.verified = ""
+        self.lineage: list[str] = []
         self._whole: list[CommitRecord] = []
-        self._reached = 0
+        self._known_lineage: frozenset[str] = frozenset()
         self._look_at_chain()
-        self._keep_newest()
-        self._keep_spaced()
+        self._keep_from_lineage()
         self._keep_worked_from()
         self._keep_held()
         if not self._whole:
@@ -168,48 +179,69 @@ class Plan:
                 )
             if isinstance(mark.record, RetireRecord):
                 self.verified = mark.record.verified
+                self._known_lineage = frozenset(mark.record.lineage)
             if mark.ref and not mark.retired:
                 self.living[mark.ref.id] = mark.ref
 
-    def _keep_newest(self) -> None:
-        """Keep the newest whole bundles of the lineage, and what is damaged among them."""
+    def _keep_from_lineage(self) -> None:
+        """Keep the newest whole bundles of the lineage, what is damaged among them, and those at a spacing."""
         resumable = 0
+        older: list[BundleRef] = []
         for record in self._lineage():
             bundle = record.bundle
-            if bundle.id in self._damaged or size_faults(self._chain.storage, bundle):
-                self._damaged.add(bundle.id)
+            self.lineage.append(bundle.id)
+            if resumable == self.policy.keep_last:
+                if self.policy.keep_every is None:
+                    return
+            elif self._is_damaged(record):
                 self.kept[bundle.id] = "damaged, and not older than what stays"
+                continue
             elif not bundle.open_rows or len(self._whole) < self.policy.keep_last:
                 self.kept[bundle.id] = f"one of the last {self.policy.keep_last}"
                 self._whole.append(record)
                 resumable += not bundle.open_rows
-            if resumable == self.policy.keep_last:
-                return
+            older.append(ref_of(record))
+        if self.policy.keep_every is not None:
+            self._keep_spaced(older[::-1], self.policy.keep_every)
+
+    def _is_damaged(self, record: CommitRecord) -> bool:
+        if record.bundle.id not in self._damaged and size_faults(self._chain.storage, record.bundle):
+            self._damaged.add(record.bundle.id)
+        return record.bundle.id in self._damaged
 
     def _lineage(self) -> Iterator[CommitRecord]:
-        """Yield the living bundles that the newest one continues, newest first."""
+        """Yield the living bundles that the newest one continues, newest first.
+
+        As soon as one of them belongs to the lineage that the newest retirement names, the older ones are those that
+        it names, and nothing between them has to be read.
+        """
         wanted: int | None = None
+        met = False
         for ref in self.living.values():
+            if met:
+                if ref.id in self._known_lineage:
+                    yield _commit(self._chain, ref.number)
+                continue
             wanted = _down_to(self._chain, wanted, ref.number)
+            if wanted not in (None, ref.number):
+                continue
             record = _commit(self._chain, ref.number)
-            if wanted in (None, ref.number) and not is_zombie(self._chain, record):
-                self._reached = ref.number
+            if not is_zombie(self._chain, record):
                 wanted = _parent(record)
+                met = ref.id in self._known_lineage
                 yield record
 
-    def _keep_spaced(self) -> None:
-        """Keep the first bundle at or after every multiple of some steps, among those of the lineage.
+    def _keep_spaced(self, lineage: list[BundleRef], spacing: int) -> None:
+        """Keep the first whole bundle at or after every multiple of some steps.
 
-        Of what is older than the bundles looked at so far, earlier retirements have left only the lineage.
+        Args:
+            lineage: the bundles that the newest one continues, oldest first.
+            spacing: steps.
         """
-        spacing = self.policy.keep_every
-        if spacing is None:
-            return
-        seen: set[int] = set()
-        for ref in reversed(self.living.values()):
+        seen = {0}
+        for ref in lineage:
             window = ref.step // spacing
-            of_lineage = ref.number < self._reached or ref.id in self.kept
-            if of_lineage and ref.id not in self._damaged and window and window not in seen:
+            if window not in seen and not self._is_damaged(_commit(self._chain, ref.number)):
                 seen.add(window)
                 self.kept.setdefault(ref.id, f"the first at or after step {window * spacing}")
 
@@ -234,104 +266,6 @@ class Plan:
                 names = counting_holds(listed[ref.id].entries if ref.id in listed else (), time.time())
             if names:
                 self.kept[ref.id] = f"held by {', '.join(names[:3])}"
-
-
-class _Changed(Exception):  # noqa: N818 - caught by prune
-    """Somebody else has appended a record meanwhile."""
-
-
-class _Removal:
-    """Carries a plan out: the retirement first, then what nobody holds and nothing needs is removed."""
-
-    def __init__(self, chain: Chain, plan: Plan) -> None:
-        self._chain, self._plan = chain, plan
-        self._retired = {ref.id: ref for ref in plan.retired}
-
-    def foreseen(self) -> Pruning:
-        """Return what would be done."""
-        leftovers = self._leftovers()
-        return self._told(leftovers.held(), leftovers.removable())
-
-    def carried_out(self) -> Pruning:
-        """Do it and return what was done."""
-        if self._retired:
-            self._retire()
-        leftovers = self._leftovers()
-        held = leftovers.held()
-        if held:
-            self._reinstate(held)
-            leftovers.spare(held)
-        removable = leftovers.removable()
-        for entries in filter(None, removable):
-            self._chain.storage.remove([entry.key for entry in entries])
-        for prefix in ("bundles/", "chain/"):
-            self._chain.storage.discard_unfinished(prefix, time.time() - UNFINISHED_SECONDS)
-        return self._told(held, removable)
-
-    def _leftovers(self) -> Leftovers:
-        """List first, and look for what is alive then: nothing that is committed in between can be taken for dead.
-
-        For the same reason holds are seen that were placed before the retirement; whoever places one later sees it.
-        """
-        folders = folders_of(self._chain.storage)
-        head = self._chain.head(at_least=self._plan.head)
-        alive = living(self._chain, head)
-        for id_ in self._retired:
-            alive.pop(id_, None)
-        return Leftovers(self._chain, folders, head=head, alive=alive, retired=self._retired)
-
-    def _retire(self) -> None:
-        plan, nonce = self._plan, new_nonce()
-        ordinal, _ = newest_ordinal(self._chain, plan.head)
-
-        def build(number: int) -> RetireRecord:
-            return RetireRecord(
-                number=number,
-                run=self._chain.run,
-                nonce=nonce,
-                written=utc_text(),
-                attempt_ordinal=ordinal,
-                bundles=tuple(plan.retired),
-                survivors=tuple(plan.survivors),
-                policy=str(plan.policy),
-                verified=plan.verified,
-            )
-
-        def meet(_: Record) -> None:
-            raise _Changed
-
-        self._chain.append(build, after=plan.head, nonce=nonce, meet=meet)
-
-    def _reinstate(self, held: list[BundleRef]) -> None:
-        head, nonce = self._chain.head(at_least=self._plan.head), new_nonce()
-        ordinals = [newest_ordinal(self._chain, head)[0]]
-
-        def build(number: int) -> ReinstateRecord:
-            return ReinstateRecord(
-                number=number,
-                run=self._chain.run,
-                nonce=nonce,
-                written=utc_text(),
-                attempt_ordinal=ordinals[-1],
-                bundles=tuple(held),
-                because="somebody held them",
-            )
-
-        def meet(found: Record) -> None:
-            ordinals.append(found.attempt_ordinal)
-
-        self._chain.append(build, after=head, nonce=nonce, meet=meet)
-
-    def _told(self, held: list[BundleRef], removable: list[list[Entry]]) -> Pruning:
-        plan = self._plan
-        entries = [entry for some in removable for entry in some]
-        return Pruning(
-            kept=tuple(Kept(ref, plan.kept[ref.id]) for ref in plan.survivors),
-            retired=tuple(ref for ref in plan.retired if ref not in held),
-            reinstated=tuple(held),
-            removed=tuple(entry.key for entry in entries),
-            bytes_removed=sum(entry.size for entry in entries),
-        )
 
 
 def _down_to(chain: Chain, wanted: int | None, number: int) -> int | None:

@@ -41,7 +41,7 @@ class Saving:
         size_bytes: of all parts together, as far as known.
 
     Raises:
-        CommitRefused: there is no room.
+        NoRoom: there is no room.
         StoreError: the place failed.
     """
 
@@ -163,6 +163,7 @@ class Saving:
         if not self._may_be_published:
             entries = {entry.key for entry in self._storage.entries(bundle_folder(self.id))}
             marker = marker_key(self.id)
+            self._attempt.sound.difference_update(entries)
             self._storage.remove(sorted(entries - {marker}))
             self._storage.remove([marker])
 
@@ -190,8 +191,9 @@ class Saving:
         self._parts.settle()
         durable = time.time()
         wrong = self._wrongly_stored()
-        if self._base_is_given_up() or any(part.stored_in for part in wrong):
-            self._parts.store_shared_anew()
+        anew = [part for part in self._parts.parts if part.share_depth and self._is_lost(part, wrong)]
+        if anew:
+            self._parts.store_anew(anew)
             self._parts.settle()
             wrong = self._wrongly_stored()
         for part, size in wrong.items():
@@ -203,8 +205,10 @@ class Saving:
         timings = msgspec.structs.replace(manifest.timings, parts_durable=durable, committing=time.time())
         return msgspec.structs.replace(manifest, parts=tuple(self._parts.parts), timings=timings)
 
-    def _base_is_given_up(self) -> bool:
-        return self._base is not None and self._attempt.has_given_up(self._base.id)
+    def _is_lost(self, shared: Part, wrong: Mapping[Part, int | None]) -> bool:
+        """Whether the bytes of a shared part are not right, or may be removed: a name of one's own keeps them."""
+        base_given_up = self._base is not None and self._attempt.has_given_up(self._base.id)
+        return shared in wrong or (base_given_up and bool(shared.stored_in))
 
     def _wrongly_stored(self) -> dict[Part, int | None]:
         """Ask the place for the size of every part; return those that differ, with the size that was found."""
@@ -232,6 +236,7 @@ class Saving:
     def _marker(self) -> dict[str, Any]:
         return {
             "schema": SAVING_SCHEMA,
+            "run": self._attempt.chain.run,
             "bundle": self.id,
             "attempt": self._attempt.id,
             "attempt_ordinal": self._attempt.ordinal,

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from samestep.bundle.contracts import components_by_part, contract_of, rank_of, ranks_of
+from samestep.bundle.digests import digest_file
 from samestep.bundle.errors import CommitRefused, StoreError
 from samestep.bundle.folders import Checkpoint, look_at
 from samestep.bundle.manifest import World
+from samestep.bundle.parts import FULL_COPY_AFTER, ROOM_MARGIN_BYTES
 from samestep.bundle.storage.contents import FileContent
 from samestep.bundle.verifying import in_parallel
 from samestep.checkpoints import UNKNOWN
@@ -93,7 +95,7 @@ def seal(
     contract = checked_contract(found, statements)
     with (
         _noted(carrier, found.step) as noted,
-        attempt.begin(step=found.step, size_bytes=_new_bytes(attempt, found)) as saving,
+        attempt.begin(step=found.step, size_bytes=_room_needed(attempt, found)) as saving,
     ):
         _store_all(saving, found, contract, report)
         found.require_unchanged()
@@ -188,11 +190,29 @@ def _require_closed(found: Checkpoint, contract: Mapping[str, Row]) -> None:
         )
 
 
-def _new_bytes(attempt: Attempt, found: Checkpoint) -> int:
-    """Return how much room the parts may take; those of the size they had may turn out to be the same."""
-    newest = attempt.newest
-    known = {(part.path, part.size) for part in newest.bundle.parts} if newest else set()
-    return sum(state.size for name, state in found.files.items() if (name, state.size) not in known)
+def _room_needed(attempt: Attempt, found: Checkpoint) -> int:
+    """Return how much room the parts take.
+
+    Only where not all of them fit are they digested beforehand, to tell which need no room of their own.
+    """
+    size = sum(state.size for state in found.files.values())
+    free = attempt.chain.storage.free_bytes()
+    if attempt.newest is None or free is None or free >= size + ROOM_MARGIN_BYTES:
+        return size
+    kept = {part.path: part for part in attempt.newest.bundle.parts if part.share_depth < FULL_COPY_AFTER}
+    return size - sum(part.size for name, part in kept.items() if _is_same(found, name, part))
+
+
+def _is_same(found: Checkpoint, name: str, part: Part) -> bool:
+    state = found.files.get(name)
+    return state is not None and state.size == part.size and _digest(found.root / name) == part.digest
+
+
+def _digest(path: Path) -> str:
+    try:
+        return digest_file(path).digest
+    except OSError as error:
+        raise StoreError(f"{path} cannot be sealed: {error.strerror}") from error
 
 
 def _store_all(

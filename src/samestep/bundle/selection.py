@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from samestep.bundle.chain import Chain, Mark, Unreadable, marks, newest_ordinal, ref_of
+from samestep.bundle.chain import Chain, Mark, Unreadable, is_zombie, marks, newest_ordinal, ref_of
 from samestep.bundle.decisions import PASSED_OVER, Decision, SetAside
-from samestep.bundle.errors import StoreError
+from samestep.bundle.errors import RequestError
 from samestep.bundle.identity import utc_text
-from samestep.bundle.records import AttemptRecord, CommitRecord
+from samestep.bundle.records import AttemptRecord, CommitRecord, RetireRecord
 from samestep.bundle.verifying import size_faults
 from samestep.contract import Component, Intent
 
@@ -54,9 +54,9 @@ def select(
         StoreError: the root belongs to another run, the policy is unknown, or the place failed.
     """
     if policy not in POLICIES:
-        raise StoreError(f"there is no selection policy {policy!r}", hint=f"use {' or '.join(POLICIES)}")
+        raise RequestError(f"there is no selection policy {policy!r}", hint=f"use {' or '.join(POLICIES)}")
     if run is not None and run != chain.run:
-        raise StoreError(
+        raise RequestError(
             f"{chain.storage.url} holds {chain.run}, and {run} was asked for",
             hint="give the root of the run that you mean",
         )
@@ -161,6 +161,8 @@ class _Selection:
                 self._pass_unreadable(record, mark)
             elif isinstance(record, AttemptRecord) and self._lineage_unknown:
                 self._follow(record.resumed)
+            elif isinstance(record, RetireRecord) and self._lineage_unknown:
+                self._trace(record.number)
 
     def _takes(self, record: CommitRecord) -> bool:
         """Whether ``record`` is the bundle to go on from; if not, note why and follow its lineage."""
@@ -195,7 +197,7 @@ class _Selection:
             if isinstance(record, CommitRecord):
                 self._follow(record.bundle.parent)
             else:
-                self._wanted, self._lineage_unknown = None, True
+                self._trace(self._wanted)
 
     def _follow(self, parent: Parent | BundleRef | None) -> None:
         self._wanted = parent.number if parent else 0
@@ -214,6 +216,22 @@ class _Selection:
         )
         if self._wanted is None or self._wanted == record.number:
             self._wanted, self._lineage_unknown = None, True
+            if mark.ref is not None:
+                self._trace(record.number)
+
+    def _trace(self, number: int) -> None:
+        """Find what the lineage came from at ``number``, where a retirement keeps the records between from being met.
+
+        Among what it lets live there may be bundles that the lineage went past, because somebody holds them.
+        """
+        self._follow(None)
+        for found in self._chain.backwards(number - 1):
+            if isinstance(found, AttemptRecord):
+                self._follow(found.resumed)
+                return
+            if isinstance(found, CommitRecord) and not is_zombie(self._chain, found):
+                self._wanted = found.number
+                return
 
     def _stored_fault(self, bundle: Manifest) -> tuple[str, str] | None:
         """Compare the sizes of the stored parts with the manifest."""

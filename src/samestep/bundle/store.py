@@ -10,10 +10,18 @@ import msgspec
 from samestep.bundle import attempts, canonical, holds, restoring, retention, selection, verifying
 from samestep.bundle.bundles import Bundle
 from samestep.bundle.chain import Chain, marks
-from samestep.bundle.errors import BundleRetired, DamageError, FormatError, StoreError, StoreMissing
+from samestep.bundle.errors import (
+    BundleRetired,
+    DamageError,
+    FormatError,
+    RequestError,
+    StoreError,
+    StoreMissing,
+)
 from samestep.bundle.identity import check_id, check_time, new_run_id, utc_text
 from samestep.bundle.records import CommitRecord, record_key
 from samestep.bundle.storage.base import Absent, AlreadyThere
+from samestep.bundle.storage.conditions import require_conditional_create
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,12 +53,14 @@ class Store:
         storage: the place.
         run: the identity of the run.
         chain: its records.
+        notes: what a user should be told although it did not stop anything.
     """
 
     def __init__(self, storage: Storage, run: Run, *, writing: bool) -> None:
         self.storage = storage
         self.run = run
         self.chain = Chain(storage, run.id)
+        self.notes: list[str] = []
         self._writing = writing
 
     @classmethod
@@ -62,18 +72,18 @@ class Store:
             lineage: for a new run that starts from another's weights: where it comes from, and why.
 
         Raises:
-            StoreError: the place holds a run already, or failed.
+            StoreError: the place holds a run already or what is left of one, overwrites names that it was told
+                to keep, or failed.
         """
+        require_conditional_create(storage)
+        _require_empty(storage)
         run = Run(id=new_run_id(), created=utc_text(), lineage=dict(lineage or {}))
         try:
             storage.create(RUN_KEY, canonical.encode(msgspec.structs.asdict(run), what=RUN_KEY))
         except AlreadyThere:
             there = _read_run(storage)
             if there.id != run.id:
-                raise StoreError(
-                    f"{storage.url} already holds {there.id}",
-                    hint="open it, or give the new run another place",
-                ) from None
+                raise _taken(storage, there) from None
             storage.settle([RUN_KEY])
         return cls(storage, run, writing=True)
 
@@ -96,10 +106,10 @@ class Store:
         """Decide from where to go on; see ``selection.select`` for the arguments."""
         return selection.select(self.chain, **wishes)
 
-    def register(self, decision: Decision | None, reason: str) -> Attempt:
+    def register(self, decision: Decision | None, reason: str, *, begin_again: str = "") -> Attempt:
         """Register a new attempt; see ``attempts.register``."""
         self._require_writing()
-        return attempts.register(self.chain, decision, reason)
+        return attempts.register(self.chain, decision, reason, begin_again=begin_again)
 
     def bundles(self) -> Iterator[Bundle]:
         """Yield the bundles that are not given up and can be read, newest first."""
@@ -123,7 +133,7 @@ class Store:
         if len(found) == 1 and name:
             return found[0]
         several = ", ".join(bundle.id for bundle in found[:3])
-        raise StoreError(
+        raise RequestError(
             f"{len(found)} bundles of {self.run.id} have an id that begins with {name!r}: {several}"
             if found
             else f"{self.run.id} holds no bundle {name!r}",
@@ -153,6 +163,10 @@ class Store:
         if not self._writing:
             return restoring.restore(self.storage, bundle, to)
         with holds.restoring(self.chain, bundle.ref) as hold:
+            if hold.refused:
+                self.notes.append(
+                    f"{bundle.id} is read without a hold, so a prune could give it up meanwhile: {hold.refused}"
+                )
             return restoring.restore(self.storage, bundle, to, alive=hold.renew)
 
     def resume(self, *, to: Path, damaged: Mapping[str, str] | None = None, **wishes: Any) -> Decision:
@@ -205,6 +219,27 @@ class Store:
     def _require_writing(self) -> None:
         if not self._writing:
             raise StoreError(f"{self.storage.url} was opened for reading only", hint="open it for writing")
+        require_conditional_create(self.storage)
+
+
+def _require_empty(storage: Storage) -> None:
+    """Refuse a place with what is left of a run: a new one would take its bundles for garbage of its own."""
+    for prefix in ("chain/", "bundles/"):
+        found = next(iter(storage.entries(prefix)), None)
+        if found is None:
+            continue
+        if storage.size(RUN_KEY) is not None:
+            raise _taken(storage, _read_run(storage))
+        raise RequestError(
+            f"{storage.url} holds {found.key} and no {RUN_KEY}: the rest of another run",
+            hint="give the new run another place, or bring back what is missing here",
+        )
+
+
+def _taken(storage: Storage, there: Run) -> StoreError:
+    return RequestError(
+        f"{storage.url} already holds {there.id}", hint="open it, or give the new run another place"
+    )
 
 
 def _read_run(storage: Storage) -> Run:

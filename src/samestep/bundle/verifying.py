@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import enum
-import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from samestep.bundle.digests import CHUNK_BYTES, chunk_count, chunk_range, verify_chunk
-from samestep.bundle.errors import DamageError
+from samestep.bundle.digests import chunk_count, chunk_range, verify_chunk
+from samestep.bundle.errors import DamageError, UnreadableError
 from samestep.bundle.paths import bundle_folder, part_key, part_path
 from samestep.bundle.storage.base import Absent
+from samestep.bundle.storage.direct import RING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +26,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 READERS = 4
-"""How many chunks are in memory at once."""
+"""How many chunks are asked for at once; no more of them are in memory than the process has buffers."""
+
+_SELECT_AGAIN = "select again: an older bundle may be whole"
 
 
 class Level(enum.StrEnum):
@@ -97,16 +100,16 @@ def size_faults(storage: Storage, manifest: Manifest) -> list[Fault]:
     return faults
 
 
-def check_stored_chunk(
-    storage: Storage, bundle: Bundle, part: Part, number: int, buffer: memoryview
-) -> memoryview:
-    """Read one chunk of a part into ``buffer`` and return its bytes, which are those that were written.
+@contextlib.contextmanager
+def checked_chunk(storage: Storage, bundle: Bundle, part: Part, number: int) -> Iterator[memoryview]:
+    """Read one chunk of a part and lend its bytes, which are those that were written.
 
     Raises:
         DamageError: they are not, or there are fewer.
         StoreError: the place failed.
     """
-    return _checked(storage, bundle.key_of(part), part, number, buffer, what=f"{part.path} of {bundle.id}")
+    with RING.borrow() as buffer:
+        yield _checked(storage, bundle.key_of(part), part, number, buffer, what=f"{part.path} of {bundle.id}")
 
 
 def check_stored(storage: Storage, key: str, part: Part, *, what: str) -> None:
@@ -116,10 +119,10 @@ def check_stored(storage: Storage, key: str, part: Part, *, what: str) -> None:
         DamageError: they differ.
         StoreError: the place failed.
     """
-    buffers = ChunkBuffers([part])
 
     def look(chunk: tuple[Part, int]) -> None:
-        _checked(storage, key, part, chunk[1], buffers.view, what=what)
+        with RING.borrow() as buffer:
+            _checked(storage, key, part, chunk[1], buffer, what=what)
 
     for _ in in_parallel(look, chunks_of([part])):
         pass
@@ -132,7 +135,9 @@ def _checked(
     try:
         storage.read_into(key, offset, buffer[:length])
     except Absent:
-        raise DamageError(f"{what} is missing", hint="select again: an older bundle may be whole") from None
+        raise DamageError(f"{what} is missing", hint=_SELECT_AGAIN) from None
+    except UnreadableError as error:
+        raise DamageError(f"{what} cannot be read: {error.message}", hint=_SELECT_AGAIN) from error
     verify_chunk(buffer[:length], (part.chunks or (part.digest,))[number], what=what)
     return buffer[:length]
 
@@ -162,14 +167,6 @@ def in_parallel(
                 future.cancel()
 
 
-class ChunkBuffers(threading.local):
-    """One buffer for each thread, made when it first asks, no larger than the largest part needs."""
-
-    def __init__(self, parts: Iterable[Part]) -> None:
-        largest = max((part.size for part in parts), default=0)
-        self.view = memoryview(bytearray(min(CHUNK_BYTES, largest)))
-
-
 def _extra(storage: Storage, bundle: Bundle) -> list[Fault]:
     """Return what lies in the bundle's folder and is no part of it."""
     known = {bundle.key_of(part) for part in bundle.manifest.parts}
@@ -184,14 +181,13 @@ def _extra(storage: Storage, bundle: Bundle) -> list[Fault]:
 def _content_faults(storage: Storage, bundle: Bundle, known: set[str]) -> list[Fault]:
     """Read every part that is not known to be at fault, and return those whose bytes differ."""
     parts = [part for part in bundle.manifest.parts if part.path not in known]
-    buffers = ChunkBuffers(parts)
 
     def look(chunk: tuple[Part, int]) -> Fault | None:
         part, number = chunk
         try:
-            check_stored_chunk(storage, bundle, part, number, buffers.view)
+            with checked_chunk(storage, bundle, part, number):
+                return None
         except DamageError as error:
             return Fault(part.path, "digest-differs", error.message)
-        return None
 
     return [fault for fault in in_parallel(look, chunks_of(parts)) if fault is not None]

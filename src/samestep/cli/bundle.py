@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from samestep.cli.bundle_moves import copy, export, restore, seal
-from samestep.cli.stores import JSON, ROOT, open_store, pairs, print_json, print_table, selected
+from samestep.cli.bundle_moves import copy, export, restore
+from samestep.cli.bundle_seal import seal
+from samestep.cli.stores import JSON, ROOT, open_store, print_json, print_table, selected, selecting
 from samestep.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ def bundle() -> None:
 
     ROOT is where the run's bundles are: a folder, s3://BUCKET/PREFIX, gs://... or az://... BUNDLE is an id, the
     beginning of one, or "latest".
+
+    Exit status of every verb: 0 it is done and all is well, 1 something is damaged or cannot be used, 2 it cannot be
+    done as asked, 4 the place failed or did not answer, 5 there is no run or no bundle at ROOT.
     """
 
 
@@ -100,7 +104,7 @@ def show(root: str, name: str, *, as_json: bool) -> None:
 def verify(root: str, names: tuple[str, ...], level: str, *, as_json: bool) -> ExitCode:
     """Compare what is stored with the manifests, of the bundles named or of all.
 
-    Exit status: 0 if all of it is whole, 1 if anything is not, 5 if there is no bundle.
+    Exit status: 0 if all of it is whole, 1 if anything is not, 5 if there is no bundle, 4 if the place failed.
     """
     from samestep.bundle.verifying import Level
     from samestep.cli.transfer import Transfer, counted
@@ -132,55 +136,15 @@ def verify(root: str, names: tuple[str, ...], level: str, *, as_json: bool) -> E
 
 @bundle.command()
 @ROOT
-@click.option(
-    "--intent",
-    type=click.Choice(["resume", "new-run", "weights"]),
-    default="resume",
-    show_default=True,
-    help="What it is wanted for.",
-)
-@click.option(
-    "--policy",
-    type=click.Choice(["fallback", "strict"]),
-    default="fallback",
-    show_default=True,
-    help="strict: refuse to go past a newer bundle that cannot be used.",
-)
-@click.option(
-    "--cut-step", type=click.IntRange(min=0), metavar="N", help="Last step before the interruption."
-)
-@click.option("--run", "run", metavar="ID", help="The run that must be there.")
-@click.option(
-    "--expect", multiple=True, metavar="NAME=VERSION", help="What a bundle to resume must be made with."
-)
-@click.option("--ranks", type=click.IntRange(min=1), metavar="N", help="Ranks it must be made by.")
+@selecting
 @JSON
-def select(
-    root: str,
-    *,
-    intent: str,
-    policy: str,
-    cut_step: int | None,
-    run: str | None,
-    expect: tuple[str, ...],
-    ranks: int | None,
-    as_json: bool,
-) -> ExitCode:
+def select(root: str, *, wishes: dict[str, Any], as_json: bool) -> ExitCode:
     """Say from which bundle the run at ROOT would go on, and why not from a newer one. Nothing is changed.
 
-    Exit status: 0 if there is one, 5 if the run has none yet, 1 if none can be used.
+    Exit status: 0 if there is one, 5 if the run has none yet or is not there at all, 1 if there are some and none
+    can be used, 4 if the place did not answer, 2 if the command line is wrong.
     """
-    from samestep.bundle.manifest import World
-    from samestep.contract import Intent
-
-    decision = open_store(root, writing=False).select(
-        intent=Intent(intent),
-        policy=policy,
-        cut_step=cut_step,
-        run=run,
-        expected_environment=pairs(expect, "--expect"),
-        expected_world=World(size=ranks) if ranks else None,
-    )
+    decision = open_store(root, writing=False, run=wishes["run"]).select(**wishes)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(decision), indent=1).decode())
     else:

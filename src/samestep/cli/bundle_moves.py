@@ -1,26 +1,31 @@
-"""The verbs of ``samestep bundle`` that move bytes: seal, restore, copy, export."""
+"""The verbs of ``samestep bundle`` that bring bundles elsewhere: restore, copy, export."""
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from samestep.cli.stores import INTO, JSON, ROOT, open_place, open_store, pairs, print_json, selected
+from samestep.cli.stores import (
+    BEGIN_AGAIN,
+    INTO,
+    JSON,
+    ROOT,
+    open_place,
+    open_store,
+    print_json,
+    selected,
+    selecting,
+)
 from samestep.contract import Intent
 from samestep.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from samestep.bundle.attempts import Attempt
     from samestep.bundle.bundles import Bundle
     from samestep.bundle.decisions import Decision
-    from samestep.bundle.sealing import Statements
     from samestep.bundle.store import Store
-    from samestep.bundle.watching import Seen
-    from samestep.journal import Journal
 
 _WHICH = click.option(
     "--bundle", "name", metavar="BUNDLE", help="That one, instead of the one selection takes."
@@ -28,78 +33,11 @@ _WHICH = click.option(
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--run", "root", required=True, metavar="ROOT", help="The run's root; made if it is not there.")
-@click.option(
-    "--step", type=click.IntRange(min=0), metavar="N", help="Completed steps, where no file says so."
-)
-@click.option("--rebuilt", multiple=True, metavar="NAME=HOW", help="A component that a restart makes anew.")
-@click.option("--irrelevant", multiple=True, metavar="NAME=REASON", help="A component that does not matter.")
-@click.option("--allow-open", is_flag=True, help="Seal with open rows: usable for its weights only.")
-@click.option("--data-version", default="", metavar="TEXT", help="Version of the data set.")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Keep this file's digest.")
-@click.option("--watch", is_flag=True, help="Seal every new checkpoint below FOLDER, until interrupted.")
-@click.option("--settle", type=click.FloatRange(min=0), default=2.0, show_default=True, metavar="SECONDS",
-              help="How long a watched checkpoint has to rest.")  # fmt: skip
-@JSON
-def seal(
-    folder: Path,
-    *,
-    root: str,
-    step: int | None,
-    rebuilt: tuple[str, ...],
-    irrelevant: tuple[str, ...],
-    data_version: str,
-    config: Path | None,
-    settle: float,
-    allow_open: bool,
-    watch: bool,
-    as_json: bool,
-) -> None:
-    """Turn the finished checkpoint at FOLDER into a bundle of the run.
-
-    FOLDER is a checkpoint of any framework, or a file. Unchanged files are stored once. A checkpoint that is not
-    whole or changes meanwhile is refused, and so is one that leaves open what becomes of a component.
-    """
-    from samestep.bundle.manifest import Data
-    from samestep.bundle.sealing import Statements
-
-    statements = Statements(
-        irrelevant=pairs(irrelevant, "--irrelevant"),
-        rebuilt=pairs(rebuilt, "--rebuilt"),
-        data=Data(version=data_version),
-        config_digest=_digest_of(config),
-        allow_open=allow_open,
-    )
-    if watch:
-        if step is not None:
-            raise UsageError("--step says one step, and --watch takes many checkpoints", hint="leave one out")
-        _watch(folder, root, statements, settle, as_json=as_json)
-        return
-    _seal_one(folder, root, statements, step, as_json=as_json)
-
-
-@click.command()
 @ROOT
 @INTO
 @_WHICH
-@click.option(
-    "--intent",
-    type=click.Choice([str(intent) for intent in (Intent.RESUME, Intent.NEW_RUN, Intent.WEIGHTS)]),
-    default="resume",
-    show_default=True,
-    help="What it is wanted for.",
-)
-@click.option(
-    "--policy",
-    type=click.Choice(["fallback", "strict"]),
-    default="fallback",
-    show_default=True,
-    help="strict: refuse to go past a newer bundle that cannot be used.",
-)
-@click.option(
-    "--cut-step", type=click.IntRange(min=0), metavar="N", help="Last step before the interruption."
-)
+@click.option("--abandoned", is_flag=True, help="Take --bundle although the run went on without it.")
+@selecting
 @click.option("--new-run", "new_root", metavar="ROOT", help="Root of the new run (with --intent new-run).")
 @click.option("--reason", default="", metavar="TEXT", help="Why there is a new run; it stays with it.")
 @JSON
@@ -108,9 +46,8 @@ def restore(
     *,
     into: str,
     name: str | None,
-    intent: str,
-    policy: str,
-    cut_step: int | None,
+    abandoned: bool,
+    wishes: dict[str, Any],
     new_root: str | None,
     reason: str,
     as_json: bool,
@@ -118,11 +55,13 @@ def restore(
     """Put a bundle back below FOLDER under the name its framework expects, whole or not at all.
 
     Every byte is verified while it is read; a bundle found damaged is set aside and the next older one is taken.
-    What was decided is printed before anything is written. --intent weights brings the weights only; --intent
-    new-run also makes the root of another run, which keeps where it comes from and why.
+    What was decided, in the same way as by select, is printed before anything is written. --intent weights brings
+    the files with the weights only; --intent new-run also makes the root of another run, which keeps where it comes
+    from and why. Exit status: as of select.
     """
     from samestep.bundle.copying import begin_new_run
 
+    intent = wishes["intent"]
     if (intent == Intent.NEW_RUN) != bool(new_root):
         raise UsageError(
             "--intent new-run and --new-run ROOT go together", hint="a new run gets a root of its own"
@@ -131,11 +70,21 @@ def restore(
         raise UsageError("a new run needs a reason", hint="say it with --reason: it stays with the run")
     if new_root:
         _require_no_run(new_root)
-    store = open_store(root, writing=True)
-    wishes = {"intent": Intent(intent), "policy": policy, "cut_step": cut_step}
-    decision, found, place = _put_back(store, Path(into), name, wishes, quiet=as_json)
+    if abandoned and name is None:
+        raise UsageError("--abandoned is about a bundle that is named", hint="name it with --bundle")
+    if name is not None and (wishes["expected_environment"] or wishes["expected_world"]):
+        raise UsageError(
+            "--bundle names one, and --expect and --ranks choose among them",
+            hint="leave out one or the other",
+        )
+    store = open_store(root, writing=True, run=wishes["run"])
+    named = _named(store, name, wishes, abandoned=abandoned, as_json=as_json) if name is not None else None
+    decision, found, place = _put_back(store, Path(into), named, wishes, as_json=as_json)
+    _say_notes(store)
     new = begin_new_run(store, found, open_place(new_root), reason) if new_root else None
     _say_restored(decision, found, place, new, Path(into), as_json=as_json)
+    if intent != Intent.RESUME and not as_json:
+        _say_beside(found)
     return ExitCode.HOLDS
 
 
@@ -143,8 +92,9 @@ def restore(
 @ROOT
 @click.argument("target")
 @_WHICH
+@BEGIN_AGAIN
 @JSON
-def copy(root: str, target: str, name: str | None, *, as_json: bool) -> None:
+def copy(root: str, target: str, name: str | None, *, begin_again: str, as_json: bool) -> None:
     """Copy a bundle of the run at ROOT to the root TARGET, every byte verified on the way.
 
     Where TARGET holds no run, one is made that keeps where it comes from. In a run that is there, a new attempt
@@ -153,10 +103,11 @@ def copy(root: str, target: str, name: str | None, *, as_json: bool) -> None:
     from samestep.bundle.copying import copy as carry
     from samestep.cli.transfer import Transfer
 
+    place = open_place(target)
     store = open_store(root, writing=True)
     found = selected(store, name)
     with Transfer("copying", found.manifest.size) as transfer:
-        made = carry(store, found, open_place(target), report=transfer.report)
+        made = carry(store, found, place, report=transfer.report, begin_again=begin_again)
     if as_json:
         print_json("copied", run=store.run.id, bundle=found.id, step=found.step, target=target, copy=made.id)
     else:
@@ -173,114 +124,12 @@ def export(root: str, into: str, name: str | None, *, as_json: bool) -> None:
     store = open_store(root, writing=True)
     found = selected(store, name, str(Intent.WEIGHTS))
     place = _exported(store, found, Path(into))
+    _say_notes(store)
     if as_json:
         print_json("exported", run=store.run.id, bundle=found.id, step=found.step, path=str(place))
     else:
         click.echo(f"{found.id}  step {found.step}  weights in {place}")
-
-
-def _seal_one(folder: Path, root: str, statements: Statements, step: int | None, *, as_json: bool) -> None:
-    from samestep.bundle.folders import look_at
-    from samestep.bundle.sealing import checked_contract
-    from samestep.bundle.sealing import seal as make
-    from samestep.cli.transfer import Transfer
-
-    checkpoint = look_at(folder, step)
-    checked_contract(checkpoint, statements)  # before an attempt is registered, which fences every older one
-    store, attempt = _sealing_attempt(root)
-    with Transfer("sealing", sum(state.size for state in checkpoint.files.values())) as transfer:
-        made = make(attempt, checkpoint, statements, report=transfer.report)
-    _say_sealed(store, made, str(folder), as_json=as_json)
-
-
-def _watch(folder: Path, root: str, statements: Statements, settle: float, *, as_json: bool) -> None:
-    """Seal until interrupted; what is finished by then is sealed before the verb ends."""
-    from samestep.bundle.carrying import Carrier
-    from samestep.bundle.watching import Watcher
-
-    store, attempt = _sealing_attempt(root)
-
-    def tell(seen: Seen) -> None:
-        if seen.bundle is not None:
-            _say_sealed(store, seen.bundle, seen.path, as_json=as_json, one_line=True)
-        elif seen.problem is not None:
-            click.echo(f"{seen.path} is not sealed: {seen.problem.message}", err=True)
-
-    with _journal(store, attempt) as journal:
-        carrier = Carrier(journal, store.storage, attempt.id)
-        watcher = Watcher(
-            folder, attempt, statements, already=store.bundles(), settle_seconds=settle, carrier=carrier
-        )
-        click.echo(f"watching {folder}; journal {journal.path}", err=True)
-        try:
-            watcher.watch(tell)
-        except KeyboardInterrupt:
-            for seen in watcher.look(at_once=True):
-                tell(seen)
-            carrier.note("ended", outcome="interrupted", step=attempt.newest and attempt.newest.bundle.step)
-            carrier.carry()
-            raise
-        finally:
-            if carrier.problem:
-                click.echo(f"the journal is not complete: {carrier.problem}", err=True)
-
-
-def _journal(store: Store, attempt: Attempt) -> Journal:
-    """Begin the journal of an attempt beside the project."""
-    from samestep.cli.commands import prepare_run_folder, project_root
-    from samestep.journal import Journal
-
-    folder = project_root(Path.cwd()) / ".samestep" / "journal" / attempt.id
-    prepare_run_folder(folder)
-    journal = Journal.open(folder, attempt.id)
-    resumed = attempt.newest
-    journal.append("attempt-started", run=store.run.id, ordinal=attempt.ordinal, number=attempt.number)
-    journal.append(
-        "decision",
-        outcome="resume" if resumed else "empty",
-        bundle=resumed and resumed.bundle.id,
-        step=resumed and resumed.bundle.step,
-    )
-    return journal
-
-
-def _sealing_attempt(root: str) -> tuple[Store, Attempt]:
-    """Open the run, or make it, and register an attempt that goes on from what selection takes."""
-    from samestep.bundle.errors import StoreMissing
-    from samestep.bundle.store import Store
-
-    place = open_place(root)
-    try:
-        store = Store.open(place, writing=True)
-    except StoreMissing:
-        store = Store.create(place)
-        click.echo(f"made the root of {store.run.id} at {place.url}", err=True)
-    decision = store.select()
-    known = decision.outcome in ("resume", "empty")
-    return store, store.register(decision if known else None, "seals checkpoints of a framework")
-
-
-def _say_sealed(store: Store, made: Bundle, source: str, *, as_json: bool, one_line: bool = False) -> None:
-    from samestep.report.bundles import plain_bundle, readable_bytes
-
-    fresh = sum(part.size for part in made.manifest.parts if not part.share_depth)
-    if as_json:
-        plain = plain_bundle(made)
-        print_json(
-            "sealed", one_line=one_line, run=store.run.id, source=source, bundle=plain, new_bytes=fresh
-        )
-        return
-    size = readable_bytes(made.manifest.size)
-    click.echo(f"{made.id}  step {made.step}  {size}, {readable_bytes(fresh)} of it new  from {source}")
-
-
-def _digest_of(config: Path | None) -> str:
-    if config is None:
-        return ""
-    try:
-        return f"sha256:{hashlib.sha256(config.read_bytes()).hexdigest()}"
-    except OSError as error:
-        raise UsageError(f"cannot read {config}: {error.strerror}") from error
+        _say_beside(found)
 
 
 def _require_no_run(root: str) -> None:
@@ -293,8 +142,34 @@ def _require_no_run(root: str) -> None:
     raise UsageError(f"{root} already holds {there.run.id}", hint="give the new run a root of its own")
 
 
+def _named(store: Store, name: str, wishes: dict[str, Any], *, abandoned: bool, as_json: bool) -> Bundle:
+    """Return the bundle of that name, after saying what selection thinks of it.
+
+    Raises:
+        StoreError: there is none, or the run went on without it and is to resume from it all the same.
+    """
+    from samestep.bundle.errors import RequestError
+    from samestep.bundle.placing import passed_over
+
+    found = store.bundle(name)
+    decision = store.select(**wishes | {"policy": "fallback"})
+    against = passed_over(store, found, decision)
+    if against and not abandoned and wishes["intent"] is Intent.RESUME:
+        raise RequestError(
+            f"{found.id} of step {found.step} is not what {store.run.id} goes on from: {against}",
+            hint="leave --bundle out, or say --abandoned to go back to it all the same",
+        )
+    click.echo(f"{found.id}, step {found.step}, is taken because it was named", err=as_json)
+    if decision.bundle != found.id:
+        instead = f"{decision.bundle}, step {decision.step}" if decision.bundle else "none"
+        click.echo(f"  selection   {instead}", err=as_json)
+    if against:
+        click.echo(f"  beware      {against}", err=as_json)
+    return found
+
+
 def _put_back(
-    store: Store, into: Path, name: str | None, wishes: dict[str, Any], *, quiet: bool
+    store: Store, into: Path, named: Bundle | None, wishes: dict[str, Any], *, as_json: bool
 ) -> tuple[Decision | None, Bundle, Path]:
     from samestep.bundle.placing import put_back_selected
     from samestep.cli.transfer import Transfer, counted
@@ -306,13 +181,12 @@ def _put_back(
             transfer.expect(bundle.manifest.size)
             return _placed(store, bundle, into, wishes["intent"])
 
-        if name is not None:
-            found = store.bundle(name)
-            return None, found, place(store, found, into)
+        if named is not None:
+            return None, named, place(store, named, into)
 
         def show(decision: Decision) -> None:
-            if not quiet and decision.outcome == "resume":
-                click.echo(decision.text())
+            if decision.outcome == "resume":
+                click.echo(decision.text(), err=as_json)
 
         decision, path = put_back_selected(store, into, show=show, place=place, **wishes)
         return decision, store.chosen(decision), path
@@ -337,6 +211,19 @@ def _exported(store: Store, bundle: Bundle, into: Path) -> Path:
     from samestep.bundle.copying import export as bring
 
     return bring(store, bundle, into)
+
+
+def _say_notes(store: Store) -> None:
+    for note in store.notes:
+        click.echo(f"beware: {note}", err=True)
+
+
+def _say_beside(found: Bundle) -> None:
+    from samestep.bundle.copying import beside_weights
+
+    beside = beside_weights(found.manifest)
+    if beside:
+        click.echo(f"beware: the same files hold {', '.join(beside)}, too: load the weights only", err=True)
 
 
 def _say_restored(

@@ -37,17 +37,25 @@ def prepare_run_folder(folder: Path) -> None:
     Raises:
         MachineError: it cannot be written.
     """
-    state = folder.parents[1]
     try:
         folder.mkdir(parents=True)
-        ignore = state / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
+        keep_from_git(folder.parents[1])
     except OSError as error:
         raise MachineError(
             f"cannot write results to {folder}: {error.strerror}",
             hint="make the project's folder writable, or free some space on its disk",
         ) from error
+
+
+def keep_from_git(folder: Path) -> None:
+    """Let git ignore a folder by itself.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    ignore = folder / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n", encoding="utf-8")
 
 
 def split_words(values: tuple[str, ...]) -> tuple[str, ...]:

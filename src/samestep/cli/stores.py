@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ from samestep import __version__
 from samestep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from samestep.bundle.bundles import Bundle
     from samestep.bundle.storage.base import Storage
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
 
 ROOT = click.argument("root")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+BEGIN_AGAIN = click.option(
+    "--begin-again",
+    default="",
+    metavar="REASON",
+    help="Go on although no bundle that is there can be resumed from, and keep why.",
+)
 INTO = click.option(
     "--into",
     required=True,
@@ -29,23 +37,128 @@ INTO = click.option(
     help="Where it goes; nothing there is replaced.",
 )
 
+_SELECTING = (
+    click.option(
+        "--intent",
+        type=click.Choice(["resume", "new-run", "weights"]),
+        default="resume",
+        show_default=True,
+        help="What it is wanted for.",
+    ),
+    click.option(
+        "--policy",
+        type=click.Choice(["fallback", "strict"]),
+        default="fallback",
+        show_default=True,
+        help="strict: refuse to go past a newer bundle that cannot be used.",
+    ),
+    click.option(
+        "--cut-step", type=click.IntRange(min=0), metavar="N", help="Last step before the interruption."
+    ),
+    click.option("--run", metavar="ID", help="The run that must be there."),
+    click.option(
+        "--expect", multiple=True, metavar="NAME=VERSION", help="What a bundle to resume must be made with."
+    ),
+    click.option("--ranks", type=click.IntRange(min=1), metavar="N", help="Ranks it must be made by."),
+)
+
+
+def selecting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the options by which a bundle is selected; it gets them as ``wishes`` for ``Store.select``."""
+
+    @functools.wraps(command)
+    def with_wishes(
+        *arguments: Any,
+        intent: str,
+        policy: str,
+        cut_step: int | None,
+        run: str | None,
+        expect: tuple[str, ...],
+        ranks: int | None,
+        **options: Any,
+    ) -> Any:
+        from samestep.bundle.manifest import World
+        from samestep.contract import Intent
+
+        wishes = {
+            "intent": Intent(intent),
+            "policy": policy,
+            "cut_step": cut_step,
+            "run": run,
+            "expected_environment": pairs(expect, "--expect"),
+            "expected_world": World(size=ranks) if ranks else None,
+        }
+        return command(*arguments, wishes=wishes, **options)
+
+    wrapped: Callable[..., Any] = with_wishes
+    for option in reversed(_SELECTING):
+        wrapped = option(wrapped)
+    return wrapped
+
 
 def open_place(root: str) -> Storage:
-    """Return the place that ``root`` names: a path, or a URL such as ``s3://BUCKET/PREFIX``."""
-    from samestep.bundle.storage.opening import open_storage
-
-    return open_storage(root)
-
-
-def open_store(root: str, *, writing: bool) -> Store:
-    """Open the store at ``root``.
+    """Return the place that ``root`` names: a path, or a URL such as ``s3://BUCKET/PREFIX``.
 
     Raises:
-        StoreMissing: there is none.
+        UsageError, RequestError: it names no place that can keep a store.
     """
+    from samestep.bundle.storage.local import LocalStorage
+    from samestep.bundle.storage.opening import open_storage
+
+    if root.lower().startswith("memory:"):
+        raise UsageError(
+            f"nothing would be left of {root} when this command ends", hint="name a folder or an object store"
+        )
+    place = open_storage(root)
+    if isinstance(place, LocalStorage):
+        _require_no_file(place.root)
+    return place
+
+
+def _require_nothing(place: Storage) -> None:
+    """Refuse what is left of a run: that is a loss, and no first start."""
+    from samestep.bundle.errors import FormatError
+
+    rest = next((entry for prefix in ("chain/", "bundles/") for entry in place.entries(prefix)), None)
+    if rest is not None:
+        raise FormatError(
+            f"{place.url} holds {rest.key} and no run.json: what is left of a run",
+            hint="bring back what is missing, and begin no other run there",
+        )
+
+
+def _require_no_file(folder: Path) -> None:
+    for above in (folder, *folder.parents):
+        if above.exists() and not above.is_dir():
+            raise UsageError(f"{above} is a file, and {folder} was to be a folder")
+
+
+def open_store(root: str, *, writing: bool, run: str | None = None) -> Store:
+    """Open the store at ``root``.
+
+    Args:
+        root: see `open_place`.
+        writing: see ``Store.open``.
+        run: the run that must be there.
+
+    Raises:
+        StoreMissing: there is none, and nothing else of a run.
+        FormatError: there is something of a run, and not what identifies it.
+        UsageError: there is none, and ``run`` was to be there.
+    """
+    from samestep.bundle.errors import StoreMissing
     from samestep.bundle.store import Store
 
-    return Store.open(open_place(root), writing=writing)
+    place = open_place(root)
+    try:
+        return Store.open(place, writing=writing)
+    except StoreMissing as error:
+        _require_nothing(place)
+        if run is None:
+            raise
+        raise UsageError(
+            f"{error.message}, and {run} was asked for", hint="give the root of the run that you mean"
+        ) from error
 
 
 def selected(store: Store, name: str | None, intent: str = "resume") -> Bundle:

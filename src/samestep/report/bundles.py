@@ -10,6 +10,7 @@ import msgspec
 from samestep.bundle import canonical
 from samestep.bundle.bundles import Bundle
 from samestep.bundle.chain import Unreadable, marks
+from samestep.bundle.contracts import STATED
 from samestep.bundle.manifest import COMPONENTS
 from samestep.bundle.records import CommitRecord
 from samestep.contract.redaction import redacted_text
@@ -233,7 +234,9 @@ def _shared(depth: int, stored_in: str) -> str:
 def _detail(row: Row) -> str:
     if row.state == "saved":
         return ", ".join(row.parts) or "in the manifest"
-    return f"{row.how} (shown by {row.test})" if row.state == "rebuilt" else row.because
+    if row.state != "rebuilt":
+        return row.because
+    return f"{row.how} ({row.test if row.test == STATED else f'shown by {row.test}'})"
 
 
 def _joined(values: Mapping[str, str]) -> str:

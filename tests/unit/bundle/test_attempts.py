@@ -10,7 +10,15 @@ import pytest
 from bundle_memory import MemoryStorage
 from bundle_samples import REST, add_files, again, save, started
 from samestep.bundle.attempts import Attempt
-from samestep.bundle.errors import AllDamaged, DecisionOutdated, FencedError, FormatError, StoreError
+from samestep.bundle.errors import (
+    AllDamaged,
+    CommitRefused,
+    DecisionOutdated,
+    FencedError,
+    FormatError,
+    StoreError,
+)
+from samestep.bundle.manifest import COMPONENTS, Row
 from samestep.bundle.records import AttemptRecord, record_key
 from samestep.bundle.retention import Policy
 from samestep.bundle.storage.local import LocalStorage
@@ -226,13 +234,13 @@ def test_a_decision_stays_valid_when_only_other_attempts_registered():
     assert store.register(decision, "two").ordinal == 3
 
 
-def test_a_store_with_bundles_is_begun_afresh_only_with_a_reason():
+def test_a_store_with_bundles_is_begun_again_only_when_that_is_said():
     storage = MemoryStorage()
     store, first = started(storage)
     bundle = save(first, 1)
     with pytest.raises(StoreError, match=bundle.id):
-        store.register(None, "")
-    fresh = store.register(None, "the first week used wrong labels")
+        store.register(None, "any reason")
+    fresh = store.register(None, "", begin_again="the first week used wrong labels")
     assert save(fresh, 1).manifest.parent is None
 
 
@@ -284,3 +292,83 @@ def test_going_back_within_a_run_is_refused():
     with pytest.raises(StoreError, match="step 4 was asked for"):
         attempt.begin(step=4)
     save(attempt, 5)
+
+
+OPEN = REST | {COMPONENTS[-1]: Row(state="open", because="nobody has said")}
+
+
+def test_a_run_of_open_bundles_goes_on_though_none_can_be_resumed():
+    storage = MemoryStorage()
+    store, first = started(storage)
+    older = save(first, 5, contract=OPEN, allow_open_rows=True)
+    assert store.select().outcome == "damaged"
+    second = store.register(None, "seals", begin_again="its rows are open")
+    assert second.newest == older.record
+    with pytest.raises(StoreError, match="step 4 was asked for"):
+        second.begin(step=4)
+    newer = save(second, 6, contract=OPEN, allow_open_rows=True)
+    assert newer.manifest.parent.id == older.id
+    assert {part.path for part in newer.manifest.parts if part.share_depth} == {"tokenizer.json"}
+    record = store.chain.read(second.number)
+    assert (record.resumed, record.reason) == (older.ref, "seals; its rows are open")
+
+
+def test_a_damaged_bundle_with_open_rows_is_not_continued():
+    storage = MemoryStorage()
+    store, first = started(storage)
+    bundle = save(first, 5, contract=OPEN, allow_open_rows=True)
+    storage.damage(bundle.key_of(bundle.manifest.parts[0]), lambda data: data[:-1])
+    assert store.register(None, "", begin_again="all is lost").newest is None
+
+
+def test_a_commit_that_lands_while_a_run_is_begun_again_is_not_passed_over():
+    storage = MemoryStorage()
+    _, first = started(storage)
+    save(first, 1)
+
+    def slip_in(operation, key):
+        if operation == "create" and key == record_key(3):
+            storage.before = lambda *_: None
+            save(first, 2)
+
+    storage.before = slip_in
+    with pytest.raises(DecisionOutdated, match="of step 2 was committed"):
+        Store.open(storage, writing=True).register(None, "", begin_again="wrong labels")
+
+
+def test_bundles_without_a_chain_are_never_begun_again():
+    storage = MemoryStorage()
+    store, first = started(storage)
+    save(first, 1)
+    for key in [key for key in storage.seen if key.startswith("chain/")]:
+        del storage.seen[key]
+    with pytest.raises(FormatError, match=r"the chain of .* is gone"):
+        store.register(None, "", begin_again="it looks empty")
+    assert store.chain.head() == 0
+
+
+def test_saves_are_committed_in_the_order_of_their_steps():
+    storage = MemoryStorage()
+    store, attempt = started(storage)
+    earlier, later = attempt.begin(step=10), attempt.begin(step=20)
+    add_files(later, 20)
+    later.commit(contract=REST)
+    add_files(earlier, 10)
+    with pytest.raises(CommitRefused, match="of step 20 was committed meanwhile"):
+        earlier.commit(contract=REST)
+    earlier.abandon()
+    assert [bundle.step for bundle in store.bundles()] == [20]
+    assert not [key for key in storage.seen if earlier.id in key]
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "references"])
+def test_a_long_attempt_remembers_only_what_its_newest_commit_needs(links):
+    _, attempt = started(MemoryStorage(links=links))
+    for step in range(1, 30):
+        newest = save(attempt, step)
+    saving = attempt.begin(step=30)
+    add_files(saving, 30)
+    saving.abandon()
+    assert attempt.sound == {newest.key_of(part) for part in newest.manifest.parts}
+    assert not attempt._committed
+    assert not attempt._tried

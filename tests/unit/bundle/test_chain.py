@@ -6,6 +6,7 @@ import pytest
 from bundle_memory import MemoryStorage
 from bundle_samples import save, started
 from samestep.bundle import canonical
+from samestep.bundle import chain as chain_module
 from samestep.bundle.chain import Chain, Unreadable, given_up, is_zombie, living, marks, newest_ordinal
 from samestep.bundle.errors import FormatError, StoreError
 from samestep.bundle.identity import new_nonce, new_run_id, utc_text
@@ -61,6 +62,10 @@ def put(storage: MemoryStorage, *records) -> Chain:
     for record in records:
         storage.create(record_key(record.number), encode_record(record))
     return Chain(storage, RUN)
+
+
+def filled(storage: MemoryStorage, count: int) -> Chain:
+    return put(storage, *[attempt(number) for number in range(1, count + 1)])
 
 
 @pytest.mark.parametrize("length", [*range(40), 63, 64, 65, 100, 1000, 32767, 32768, 70000])
@@ -219,3 +224,44 @@ def test_a_commit_after_a_newer_registration_is_a_zombie():
     zombie = msgspec.structs.replace(bundle.record, number=4, nonce=new_nonce())
     storage.create(record_key(4), encode_record(zombie))
     assert is_zombie(store.chain, zombie)
+
+
+def test_of_large_records_few_are_kept_and_none_are_read_ahead(monkeypatch):
+    storage = MemoryStorage()
+    chain = filled(storage, 40)
+    assert len(list(chain.backwards(40))) == 40
+    assert len(chain._recent) == 8
+    monkeypatch.setattr(chain_module, "_KEPT_BYTES", 500)
+    large = Chain(storage, RUN)
+    walk = large.backwards(40)
+    for _ in range(3):
+        next(walk)
+    assert storage.calls["read"] - 40 <= 3
+    assert len(large._recent) == 2
+
+
+def test_a_record_that_is_dropped_while_another_thread_asks_for_it_is_read_again():
+    chain = filled(MemoryStorage(), 1)
+    chain.look(1)
+
+    class Dropping(dict):
+        def __contains__(self, key):
+            found = super().__contains__(key)
+            self.clear()
+            return found
+
+        def get(self, key, default=None):
+            found = super().get(key, default)
+            self.clear()
+            return found
+
+    chain._recent = Dropping(chain._recent)
+    assert chain.look(1).number == 1
+
+
+def test_what_is_alive_is_not_known_when_a_record_cannot_be_read():
+    storage = MemoryStorage()
+    chain = filled(storage, 2)
+    storage.create(record_key(3), b"from the future\n")
+    with pytest.raises(FormatError, match="which bundles are alive is not known"):
+        living(chain, 3)

@@ -148,3 +148,32 @@ def test_a_pin_that_counted_is_honoured_by_the_next_prune_when_the_first_died_in
     assert {bundle.id for bundle in store.bundles()} == {one.id, three.id}
     assert store.verify(one).holds
     assert not any(two.id in key for key in storage.seen)
+
+
+def test_a_renewal_that_fails_keeps_the_hold_and_leaves_none_behind(made, monkeypatch):
+    storage, store, bundles = made
+    monkeypatch.setattr(holds, "RESTORE_SECONDS", 0.0)
+
+    def there():
+        return [key for key in storage.seen if "/.holds/" in key]
+
+    with holds.restoring(store.chain, bundles[0].ref) as hold:
+        before = there()
+        for fault in ("fail_before", "fail_after"):
+            storage.arm(**{fault: 1})
+            hold.renew()
+            assert there() == before
+        storage.arm()
+        monkeypatch.setattr(holds, "RESTORE_SECONDS", -1.0)
+        hold.renew()
+        assert len(there()) == 1
+        assert there() != before
+    assert there() == []
+
+
+def test_without_a_hold_a_bundle_that_was_given_up_is_refused_all_the_same(made):
+    storage, store, bundles = made
+    store.prune(Policy(keep_last=1))
+    storage.arm(fail_before=1)
+    with pytest.raises(BundleRetired), holds.restoring(store.chain, bundles[0].ref):
+        pass

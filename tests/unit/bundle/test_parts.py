@@ -1,16 +1,28 @@
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from bundle_memory import MemoryStorage
 from bundle_samples import FROZEN, REST, add_files, content_of, files, save, started
+from samestep.bundle import parts, verifying
 from samestep.bundle.digests import CHUNK_BYTES, digest_content
-from samestep.bundle.errors import CommitRefused, DamageError, FormatError, StoreError
-from samestep.bundle.parts import FULL_COPY_AFTER, PartWriter
-from samestep.bundle.paths import bundle_folder
+from samestep.bundle.errors import CommitRefused, DamageError, FormatError, NoRoom, StoreError
+from samestep.bundle.identity import new_bundle_id
+from samestep.bundle.parts import FULL_COPY_AFTER, ROOM_MARGIN_BYTES, PartWriter
+from samestep.bundle.paths import bundle_folder, part_key
 from samestep.bundle.records import record_key
 from samestep.bundle.retention import Policy
 from samestep.bundle.storage.contents import BufferContent
+from samestep.bundle.storage.direct import Ring
+from samestep.bundle.storage.failures import told
+from samestep.bundle.storage.local import LocalStorage
 from samestep.bundle.store import Store
 
 
@@ -130,9 +142,7 @@ def test_a_shared_part_whose_holder_lost_it_is_stored_anew():
     storage.damage(first.key_of(part_named(first, "tokenizer.json")), lambda _: None)
     assert part_named(save(attempt, 2), "tokenizer.json").stored_in == ""
     storage.links = True
-    storage.damage(
-        bundle_folder(list(attempt._committed.values())[-1].bundle.id) + "tokenizer.json", lambda _: None
-    )
+    storage.damage(bundle_folder(attempt.newest.bundle.id) + "tokenizer.json", lambda _: None)
     assert part_named(save(attempt, 3), "tokenizer.json").share_depth == 0
 
 
@@ -279,3 +289,100 @@ def test_a_commit_between_a_retirement_and_its_removals_does_not_rely_on_what_is
     store.prune(Policy(keep_last=1))
     assert part_named(made[0], "tokenizer.json").stored_in == ""
     assert store.verify(made[0]).holds
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "references"])
+@pytest.mark.parametrize("rot", [lambda _: None, lambda data: data[:-1]], ids=["gone", "shorter"])
+@pytest.mark.parametrize("when", ["before the save", "before the commit"])
+def test_a_part_that_was_trusted_and_is_no_longer_whole_is_stored_anew(links, rot, when):
+    storage = MemoryStorage(links=links)
+    store, attempt = started(storage)
+    first = save(attempt, 1)
+    shared = first.key_of(part_named(first, "tokenizer.json"))
+    if when == "before the save":
+        storage.damage(shared, rot)
+    saving = attempt.begin(step=2)
+    add_files(saving, 2)
+    if when == "before the commit":
+        storage.damage(shared, rot)
+        if links:  # both names are one file
+            storage.damage(bundle_folder(saving.id) + "tokenizer.json", rot)
+    second = saving.commit(contract=REST)
+    assert part_named(second, "tokenizer.json").share_depth == 0
+    assert store.verify(second).whole
+    assert part_named(save(attempt, 3), "tokenizer.json").share_depth == 1
+
+
+def test_parts_that_are_stored_at_once_share_the_room_there_is():
+    storage = MemoryStorage(free=ROOM_MARGIN_BYTES + 1000)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    class Slow(BufferContent):
+        def read_into(self, offset, target):
+            begun.set()
+            assert goes_on.wait(10)
+            super().read_into(offset, target)
+            storage.free = ROOM_MARGIN_BYTES + 100
+
+    writer = PartWriter(storage, new_bundle_id(), None)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(writer.add, "a", Slow(b"a" * 700))
+        assert begun.wait(10)
+        assert writer.add("small", BufferContent(b"s" * 200)).size == 200
+        second = pool.submit(writer.add, "b", BufferContent(b"b" * 700))
+        time.sleep(0.05)
+        assert storage.size(part_key(writer._bundle, "b")) is None
+        goes_on.set()
+        assert first.result(10).size == 700
+        with pytest.raises(NoRoom, match="bytes left"):
+            second.result(10)
+    storage.free += 700
+    assert writer.add("b", BufferContent(b"b" * 700)).size == 700
+
+
+def test_a_disk_that_fills_up_while_a_part_is_written_is_a_lack_of_room_and_can_be_tried_again(tmp_path):
+    storage = LocalStorage(tmp_path)
+    writer = PartWriter(storage, new_bundle_id(), None)
+
+    class Filling(BufferContent):
+        full = True
+
+    content, real = Filling(b"x" * 100), storage.write
+
+    def write(key, content):
+        if content.full:
+            with told("write", key):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(key, content)
+
+    storage.write = write
+    with pytest.raises(NoRoom, match="ENOSPC"):
+        writer.add("a", content)
+    content.full = False
+    assert writer.add("a", content).size == 100
+
+
+def test_what_is_compared_and_verified_for_sharing_uses_the_buffers_of_the_process(monkeypatch):
+    lent = []
+
+    class Counting(Ring):
+        @contextlib.contextmanager
+        def borrow(self):
+            with super().borrow() as buffer:
+                lent.append(1)
+                yield buffer
+
+    ring = Counting(1)
+    monkeypatch.setattr(parts, "RING", ring)
+    monkeypatch.setattr(verifying, "RING", ring)
+    storage = MemoryStorage()
+    store, attempt = started(storage)
+    save(attempt, 1)
+    following = store.register(store.select(), "restart")
+    before = len(lent)
+    bundle = save(following, 2)
+    assert part_named(bundle, "tokenizer.json").share_depth == 1
+    assert len(lent) >= before + 2
+    before = len(lent)
+    assert store.verify(bundle).whole
+    assert len(lent) == before + len(bundle.manifest.parts)

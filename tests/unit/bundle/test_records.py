@@ -57,7 +57,7 @@ def test_every_kind_of_record_comes_back(name):
 def test_a_record_always_says_its_schema_and_kind(name):
     tree = json.loads(encode_record(RECORDS[name]))
     assert tree["schema"] == "samestep.chain/1"
-    assert tree["kind"] in {"attempt", "commit", "retire", "reinstate"}
+    assert tree["kind"] in {"attempt", "commit", "retire", "remove", "reinstate"}
     if tree["kind"] == "commit":
         assert tree["bundle"]["schema"] == "samestep.bundle/1"
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 
@@ -172,3 +173,19 @@ def test_the_folder_may_be_named_relative_to_where_one_is(made, tmp_path, monkey
     from pathlib import Path
 
     assert store.restore(bundle, to=Path("to")) == tmp_path / "to"
+
+
+def test_a_target_without_locks_is_written_and_what_others_left_there_is_not_touched(
+    made, tmp_path, monkeypatch
+):
+    _, store, bundle = made
+
+    def flock(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    other = tmp_path / ".out.restoring-of-somebody"
+    other.mkdir()
+    store.restore(bundle, to=tmp_path / "out")
+    assert content_of(tmp_path / "out") == files(bundle.step)
+    assert other.is_dir()

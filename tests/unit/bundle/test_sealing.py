@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import shutil
 import threading
+import warnings
+import weakref
 from pathlib import Path
 
 import pytest
 
+from bundle_memory import MemoryStorage
+from bundle_samples import started
 from forging import Forge
-from samestep.bundle import sealing
+from samestep.bundle import folders, sealing
 from samestep.bundle.errors import AllDamaged, CommitRefused, FencedError, NothingToResume, StoreError
+from samestep.bundle.folders import look_at, states_of
 from samestep.bundle.placing import other_pick, put_back, put_back_selected
 from samestep.bundle.sealing import Statements, here, seal
 from samestep.bundle.storage.opening import open_storage
 from samestep.bundle.store import Store
 from samestep.bundle.watching import Watcher
+from samestep.checkpoints import find_units
 
 
 @pytest.fixture
@@ -170,6 +179,22 @@ def test_a_folder_in_the_way_is_named_and_left_as_it_is(store, attempt, trained)
     assert contents(trained) == before
 
 
+def test_every_folder_made_on_the_way_would_survive_a_power_cut(
+    store, attempt, trained, tmp_path, monkeypatch
+):
+    bundle = seal(attempt, trained)
+    synced = []
+    original = os.fsync
+
+    def fsync(descriptor):
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        original(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    put_back(store, bundle, tmp_path / "a" / "b" / "c")
+    assert {str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a" / "b")} <= set(synced)
+
+
 def test_deepspeed_finds_what_was_put_back(store, attempt, forge, tmp_path):
     folder = tmp_path / "global_step4"
     state = {"module": forge.weights(), "global_steps": 4, "dp_world_size": 1, "lr_scheduler": {"last": 4}}
@@ -302,8 +327,160 @@ def test_a_watcher_looks_a_last_time_when_it_is_stopped(attempt, trained):
     assert [seen.bundle.step for seen in told] == [240]
 
 
-def test_a_watcher_says_nothing_of_checkpoints_older_than_what_is_sealed(attempt, trained, forge):
+def test_a_watcher_says_once_that_it_passes_over_a_checkpoint_older_than_what_is_sealed(
+    attempt, trained, forge
+):
     watching = watcher(trained, attempt)
     list(watching.look())
     forge.trainer_checkpoint(trained.parent / "checkpoint-120", 120)
+    (seen,) = watching.look()
+    assert (seen.path, seen.bundle) == ("checkpoint-120", None)
+    assert "step 120 lies before step 240" in seen.problem.message
     assert list(watching.look()) == []
+
+
+def test_a_watcher_passes_over_what_a_rotation_takes_away_while_it_seals_another(
+    store, attempt, trained, forge
+):
+    later = forge.trainer_checkpoint(trained.parent / "checkpoint-480", 480)
+    seen = []
+    for one in watcher(trained, attempt).look():
+        seen.append(one.path)
+        shutil.rmtree(later, ignore_errors=True)
+    assert seen == ["checkpoint-240"]
+    assert store.select().step == 240
+
+
+def test_a_checkpoint_that_was_seen_and_taken_away_unsealed_is_said(attempt, trained):
+    watching = Watcher(trained.parent, attempt, settle_seconds=1000)
+    assert list(watching.look()) == []
+    shutil.rmtree(trained)
+    (seen,) = watching.look()
+    assert (seen.path, seen.bundle) == ("checkpoint-240", None)
+    assert "taken away before it was sealed" in seen.problem.message
+    assert list(watching.look()) == []
+
+
+def test_a_watcher_outlives_a_folder_that_goes_while_its_files_are_looked_at(
+    attempt, trained, forge, monkeypatch
+):
+    later = forge.trainer_checkpoint(trained.parent / "checkpoint-480", 480)
+    original = folders._states
+
+    def rotating(base, inside, *, whole):
+        if base.name == later.name:
+            shutil.rmtree(base, ignore_errors=True)
+        return original(base, inside, whole=whole)
+
+    monkeypatch.setattr(folders, "_states", rotating)
+    watching = watcher(trained, attempt)
+    seen = [(one.path, one.bundle is not None) for one in watching.look()]
+    assert seen == [("checkpoint-240", True), ("checkpoint-480", False)]
+    assert list(watching.look()) == []
+
+
+def test_a_file_that_goes_while_it_is_sealed_ends_no_watcher(attempt, trained, monkeypatch):
+    monkeypatch.setattr(sealing, "_opened", opened_after(lambda: shutil.rmtree(trained, ignore_errors=True)))
+    watching = watcher(trained, attempt)
+    (seen,) = watching.look()
+    assert "taken away" in seen.problem.message
+    monkeypatch.undo()
+    assert list(watching.look()) == []
+
+
+def opened_after(act):
+    original = sealing._opened
+
+    def opened(path):
+        act()
+        return original(path)
+
+    return opened
+
+
+def test_a_watcher_seals_what_did_not_fit_once_there_is_room(trained):
+    _, attempt = started(MemoryStorage())
+    attempt.chain.storage.free = 1000
+    watching = watcher(trained, attempt)
+    (seen,) = watching.look()
+    assert "1,000 bytes left" in seen.problem.message
+    assert list(watching.look()) == []
+    attempt.chain.storage.free = None
+    assert [seen.bundle.step for seen in watching.look()] == [240]
+
+
+def test_at_the_end_a_rank_that_is_slower_is_waited_for(store, attempt, trained):
+    (trained / "rng_state.pth").rename(trained / "rng_state_0.pth")
+    watching = Watcher(trained.parent, attempt, settle_seconds=0.5)
+    assert list(watching.look(at_once=True)) == []
+    seen = []
+
+    def finish():
+        seen.extend(watching.finish())
+
+    thread = threading.Thread(target=finish)
+    thread.start()
+    shutil.copyfile(trained / "rng_state_0.pth", trained / "rng_state_1.pth")
+    thread.join(30)
+    assert [one.bundle.step for one in seen] == [240]
+    assert {part.rank for part in seen[0].bundle.manifest.parts} == {None, 0, 1}
+
+
+def test_at_the_end_it_is_said_what_was_still_being_written(attempt, trained, monkeypatch):
+    watching = Watcher(trained.parent, attempt, settle_seconds=0.3)
+    monkeypatch.setattr(Watcher, "_says_whole", lambda *_: False)
+    original = watching._is_due
+
+    def growing(unit, *, at_once):
+        with (trained / "optimizer.pt").open("ab") as file:
+            file.write(b"more")
+        return original(unit, at_once=at_once)
+
+    monkeypatch.setattr(watching, "_is_due", growing)
+    (seen,) = watching.finish()
+    assert (seen.path, seen.problem.message) == ("checkpoint-240", "it was still being written to")
+
+
+def test_a_watcher_keeps_no_manifests_of_the_bundles_that_are_there(store, attempt, trained):
+    bundle = seal(attempt, trained)
+    again = store.register(store.select(), "started again")
+    watching = watcher(trained, again, already=iter([bundle]))
+    gone = weakref.ref(bundle)
+    del bundle
+    gc.collect()
+    assert gone() is None
+    assert list(watching.look()) == []
+
+
+def test_room_is_asked_for_everything_that_is_not_the_same(attempt, trained, forge, tmp_path):
+    seal(attempt, trained)
+    checkpoint = look_at(trained)
+    size = sum(state.size for state in checkpoint.files.values())
+    assert sealing._room_needed(attempt, checkpoint) == size
+    attempt.chain.storage.free_bytes = lambda: 10
+    assert sealing._room_needed(attempt, checkpoint) == 0
+    weights = trained / "model.safetensors"
+    data = weights.read_bytes()
+    weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert sealing._room_needed(attempt, look_at(trained)) == len(data)
+    with pytest.raises(CommitRefused, match="10 bytes left"):
+        seal(attempt, trained)
+
+
+def test_folders_are_closed_again_when_one_below_them_goes(trained, monkeypatch):
+    (trained / "nested").mkdir()
+    original = os.scandir
+
+    def scandir(folder):
+        if Path(folder).name == "nested":
+            raise FileNotFoundError(folder)
+        return original(folder)
+
+    monkeypatch.setattr(folders.os, "scandir", scandir)
+    unit = find_units(trained.parent)[0]
+    with warnings.catch_warnings(record=True) as left_open:
+        warnings.simplefilter("always")
+        with pytest.raises(FileNotFoundError):
+            states_of(trained.parent, unit)
+        gc.collect()
+    assert left_open == []

@@ -250,7 +250,7 @@ def test_a_run_that_was_begun_afresh_does_not_fall_back_to_what_it_gave_up():
     storage = MemoryStorage()
     store, first = started(storage)
     old = save(first, 100)
-    fresh = save(store.register(None, "wrong labels"), 10)
+    fresh = save(store.register(None, "", begin_again="wrong labels"), 10)
     assert store.select().bundle == fresh.id
     lose(storage, fresh)
     decision = store.select()
@@ -327,3 +327,28 @@ def test_selecting_changes_nothing():
     store.select()
     list(store.bundles())
     assert (storage.seen, storage.log) == (before, log)
+
+
+@pytest.mark.parametrize("where", ["summed up", "after it"])
+def test_behind_an_unreadable_record_a_retirement_does_not_make_a_pinned_bundle_of_the_past_the_newest(where):
+    storage = MemoryStorage()
+    store, first = started(storage)
+    base, passed = save(first, 100), save(first, 200)
+    store.pin(passed)
+    second = store.register(store.select(damaged={passed.id: "differs"}), "restart")
+    save(second, 120)
+    newer = save(second, 150)
+    store.pin(base)
+    save(second, 160)
+    assert [ref.step for ref in store.prune(Policy(keep_last=2)).retired] == [120]
+    if where == "after it":
+        newest = save(second, 170)
+        storage.damage(record_key(newest.number), lambda _: b"rotten")
+        assert store.select().step == 160
+    for bundle in list(store.bundles()):
+        if bundle.step in (150, 160):
+            storage.damage(record_key(bundle.number), lambda _: b"rotten")
+    assert newer.id not in {bundle.id for bundle in Store.open(storage, writing=False).bundles()}
+    decision = Store.open(storage, writing=False).select()
+    assert decision.bundle == base.id
+    assert (passed.id, "abandoned") in reasons(decision)

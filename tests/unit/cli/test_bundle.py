@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from forging import Forge
+from samestep.bundle.decisions import Decision
+from samestep.bundle.errors import AllDamaged, StoreError
+from samestep.bundle.sealing import seal
+from samestep.bundle.storage.local import LocalStorage
 from samestep.bundle.storage.opening import open_storage
 from samestep.bundle.store import Store
+from samestep.bundle.watching import Watcher
 from samestep.cli.main import cli
 from samestep.errors import ExitCode, SamestepError, UsageError
+from samestep.journal import read_journal
 
 
 class Ran:
@@ -316,6 +326,7 @@ def test_nothing_resumes_from_open_rows_even_when_it_is_named(here, forge):
 def test_the_weights_alone_are_restored_or_exported(store, here):
     run("restore", store, "--into", "a", "--intent", "weights")
     run("export", store, "--into", "b", "--bundle", ids(store)[1])
+    assert "beware" not in run("export", store, "--into", "c").err
     for folder in ("a", "b"):
         assert [path.name for path in (here / folder).iterdir()] == ["model.safetensors"]
 
@@ -342,6 +353,199 @@ def test_prune_keeps_the_last_and_what_is_pinned(store, here):
     assert plain["bytes_removed"] > 0
     assert ids(store) == [newest]
     assert run("verify", store).code == ExitCode.HOLDS
+
+
+def test_a_launcher_can_tell_nothing_there_from_damage_outage_and_typos(store, here):
+    (here / "file").write_text("no folder")
+    garbled = here / "garbled"
+    garbled.mkdir()
+    (garbled / "run.json").write_text("{")
+    shutil.copytree(store / "bundles", here / "rest" / "bundles")
+    for verb in (["select"], ["restore", "--into", "fresh"]):
+        assert exit_code_of(*verb, "nowhere") == ExitCode.NOTHING_RAN
+        assert exit_code_of(*verb, "nowhere", "--run", "r-20260131t235959123-0123456789") == ExitCode.USAGE
+        assert exit_code_of(*verb, store, "--run", "r-20260131t235959123-0123456789") == ExitCode.USAGE
+        assert exit_code_of(*verb, "garbled") == ExitCode.DEFECT
+        assert exit_code_of(*verb, "rest") == ExitCode.DEFECT
+        assert exit_code_of(*verb, "file") == ExitCode.USAGE
+        assert exit_code_of(*verb, "file/below") == ExitCode.USAGE
+        assert exit_code_of(*verb, "ftp://host/x") == ExitCode.USAGE
+        assert exit_code_of(*verb, "~nosuchuser/x") == ExitCode.USAGE
+    assert exit_code_of("show", store, "b-unknown") == ExitCode.USAGE
+    assert exit_code_of("pin", store, "latest", "--name", "Not A Name") == ExitCode.USAGE
+    assert not (here / "fresh").exists()
+
+
+def test_a_place_that_fails_is_neither_a_typo_nor_a_first_start(store, monkeypatch):
+    def failing(*_, **__):
+        raise StoreError("the place failed")
+
+    monkeypatch.setattr(LocalStorage, "sizes", failing)
+    assert exit_code_of("select", store) == ExitCode.INCONCLUSIVE
+    assert exit_code_of("restore", store, "--into", "fresh") == ExitCode.INCONCLUSIVE
+
+
+def test_nothing_is_kept_in_the_memory_of_a_command_that_ends(here):
+    with pytest.raises(UsageError, match="nothing would be left"):
+        run("seal", "out/checkpoint-240", "--run", "memory:")
+
+
+def test_a_target_in_the_way_is_said_as_such(store, here):
+    (here / "fresh" / "checkpoint-480").mkdir(parents=True)
+    (here / "fresh" / "checkpoint-480" / "kept").write_text("mine")
+    assert exit_code_of("restore", store, "--into", "fresh") == ExitCode.USAGE
+
+
+def all_damaged(store):
+    for one in ids(store):
+        (store / "bundles" / one / "optimizer.pt").unlink()
+
+
+def test_seal_goes_on_with_nothing_but_damage_only_when_told_why(store, here, forge):
+    all_damaged(store)
+    before = len(list((store / "chain").iterdir()))
+    forge.trainer_checkpoint(here / "out" / "checkpoint-720", 720)
+    with pytest.raises(AllDamaged, match="part-missing") as raised:
+        run("seal", "out/checkpoint-720", "--run", store)
+    assert "--begin-again REASON" in raised.value.hint
+    assert len(list((store / "chain").iterdir())) == before
+    run("seal", "out/checkpoint-720", "--run", store, "--begin-again", "the disk was lost")
+    registered = json.loads(sorted((store / "chain").iterdir())[before].read_text())
+    assert "the disk was lost" in registered["reason"]
+    assert run("select", store).code == ExitCode.HOLDS
+
+
+def test_a_series_with_open_rows_goes_on_when_told(here, forge):
+    for step in (8, 16):
+        forge.torch_file(here / f"step-{step}" / "ckpt.pt", forge.checkpoint(step))
+    words = ["--run", "open", "--allow-open"]
+    run("seal", "step-8", *words)
+    with pytest.raises(AllDamaged, match="row-open"):
+        run("seal", "step-16", *words)
+    run("seal", "step-16", *words, "--begin-again", "all of them are open")
+    newest = run("show", "open", "--json").json["manifest"]
+    assert newest["parent"]["id"] == ids("open")[1]
+
+
+def test_copy_goes_on_with_nothing_but_damage_only_when_told_why(store, here, forge):
+    run("copy", store, "copies", "--bundle", ids(store)[1])
+    all_damaged(here / "copies")
+    assert exit_code_of("copy", store, "copies") == ExitCode.DEFECT
+    assert len(ids(here / "copies")) == 1
+    run("copy", store, "copies", "--begin-again", "the first copy was damaged")
+    assert len(ids(here / "copies")) == 2
+
+
+def test_seal_does_not_go_back(store, here):
+    before = len(list((store / "chain").iterdir()))
+    assert exit_code_of("seal", "out/checkpoint-240", "--run", store) == ExitCode.USAGE
+    assert len(list((store / "chain").iterdir())) == before
+
+
+def test_restore_wishes_what_select_wishes(store, here):
+    for wish in (["--expect", "torch=0.1"], ["--ranks", "64"]):
+        assert run("select", store, *wish).code == ExitCode.DEFECT
+        assert exit_code_of("restore", store, "--into", "fresh", *wish) == ExitCode.DEFECT
+        with pytest.raises(UsageError, match="--bundle names one"):
+            run("restore", store, "--into", "fresh", "--bundle", "latest", *wish)
+    assert not list(here.glob("fresh/*"))
+
+
+@pytest.fixture
+def forked(store, here, forge):
+    """A store whose run went on from its first bundle, past the second, with the ids newest first."""
+    newest, _ = ids(store)
+    damage(store, newest)
+    opened = Store.open(open_storage(store), writing=True)
+    attempt = opened.register(opened.select(damaged={newest: "a byte differs"}), "goes on from the older one")
+    for step in (600, 720):
+        seal(attempt, forge.trainer_checkpoint(here / "out" / f"checkpoint-{step}", step))
+    damage(store, newest)  # the same byte: whole again
+    return ids(store)
+
+
+def test_what_the_run_went_on_without_is_resumed_from_only_when_told(store, forked, here):
+    latest, _, abandoned, first = forked
+    with pytest.raises(SamestepError, match=r"abandoned: .* continued from"):
+        run("restore", store, "--into", "fresh", "--bundle", abandoned)
+    assert not (here / "fresh").exists()
+    shown = run("restore", store, "--into", "fresh", "--bundle", abandoned, "--abandoned")
+    assert shown.lines[:2] == [
+        f"{abandoned}, step 480, is taken because it was named",
+        f"  selection   {latest}, step 720",
+    ]
+    assert (here / "fresh" / "checkpoint-480").is_dir()
+    run("restore", store, "--into", "older", "--bundle", first)
+    run("restore", store, "--into", "weights", "--bundle", abandoned, "--intent", "weights")
+    with pytest.raises(UsageError, match="a bundle that is named"):
+        run("restore", store, "--into", "x", "--abandoned")
+
+
+def test_a_new_run_and_weights_are_promised_no_next_step(store, here):
+    for intent in ("new-run", "weights"):
+        assert "next step" not in run("select", store, "--intent", intent).out
+    assert "next step" in run("select", store).out
+
+
+def test_weights_that_share_a_file_with_other_state_are_said_to(here, forge):
+    forge.torch_file(here / "ckpt.pt", forge.checkpoint(8))
+    run("seal", "ckpt.pt", "--run", "one-file", "--rebuilt", "data-order=from the seed")
+    said = "the same files hold optimizer, "
+    assert said in run("export", "one-file", "--into", "a").err
+    assert said in run("restore", "one-file", "--into", "b", "--intent", "weights").err
+    assert said not in run("restore", "one-file", "--into", "c").err
+    assert re.search(r"^data-order +rebuilt +from the seed \(stated when it was sealed\)$",
+                     run("show", "one-file").out, re.MULTILINE)  # fmt: skip
+
+
+def test_restore_from_a_place_that_cannot_be_written_says_what_that_means(store, here, monkeypatch):
+    def refused(*_):
+        raise StoreError("cannot create it: Read-only file system (EROFS)")
+
+    monkeypatch.setattr(LocalStorage, "create", refused)
+    for verb in ("restore", "export"):
+        assert re.search(r"beware: .*Read-only file system", run(verb, store, "--into", verb).err)
+
+
+def test_restore_says_what_was_decided_before_it_works_even_with_json(store):
+    assert "next step   481" in run("restore", store, "--into", "fresh", "--json").err
+
+
+@pytest.fixture
+def watched(here, monkeypatch):
+    """The events in the journal of a watcher that was interrupted, and the folders that were made durable."""
+    synced = []
+    original = os.fsync
+
+    def fsync(descriptor):
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        original(descriptor)
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Watcher, "watch", interrupted)
+    with pytest.raises(click.Abort):
+        run("seal", "out", "--run", "store", "--watch", "--settle", "0")
+    (journal,) = (here / ".samestep" / "journal").glob("*/*.jsonl")
+    return read_journal(journal).events, synced, journal.parent
+
+
+def test_the_journal_of_a_watcher_holds_the_whole_decision(watched):
+    events, _, _ = watched
+    decision = next(event.values for event in events if event.event == "decision")
+    fields = Decision.__struct_fields__
+    assert decision.keys() >= set(fields)
+    assert (decision["outcome"], decision["policy"], decision["head"]) == ("empty", "fallback", 0)
+    assert [event.values["step"] for event in events if event.event == "save-committed"] == [240, 480]
+
+
+def test_every_folder_that_leads_to_the_journal_would_survive_a_power_cut(watched, here):
+    _, synced, folder = watched
+    led = [folder, folder.parent, folder.parent.parent, here]
+    assert {str(place) for place in led} <= set(synced)
+    assert (here / ".samestep" / ".gitignore").read_text() == "*\n"
 
 
 def test_every_verb_below_has_help():

@@ -98,7 +98,8 @@ class Storage(Protocol):
 
         Raises:
             Absent: there is nothing.
-            StoreError: the place failed or the thing is shorter.
+            UnreadableError: the thing is shorter, or it cannot be read though the place answers.
+            StoreError: the place failed.
         """
 
     def share(self, source: str, target: str) -> bool:

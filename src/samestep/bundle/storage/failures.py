@@ -7,12 +7,14 @@ import errno
 import os
 from typing import TYPE_CHECKING, Final
 
-from samestep.bundle.errors import StoreError
+from samestep.bundle.errors import StoreError, UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_SPOILT: Final = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA, errno.EILSEQ})
+"""What reading gives where a file system works and has lost what was stored under one name."""
 _HINTS: Final = {
     errno.EROFS: "The file system is mounted read-only, often after it met an error: look at dmesg.",
     errno.EACCES: "Let the user who trains write there, or choose another place.",
@@ -27,6 +29,11 @@ _HINTS: Final = {
 
 class SourceError(Exception):
     """What was to be stored could not be read."""
+
+
+def out_of_room(error: StoreError) -> bool:
+    """Whether what failed is that there is no room left."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in FULL
 
 
 @contextlib.contextmanager
@@ -48,7 +55,8 @@ def told(
     except OSError as error:
         if error.errno in FULL:
             raise _no_room(error, doing, path, needed, free()) from error
-        raise StoreError(
+        kind = UnreadableError if doing == "read" and error.errno in _SPOILT else StoreError
+        raise kind(
             f"cannot {doing} {path}: {_answer(error)}", hint=_HINTS.get(error.errno or 0, "")
         ) from error
 

@@ -15,7 +15,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from samestep.bundle.errors import StoreError
+from samestep.bundle.errors import StoreError, UnreadableError
 from samestep.bundle.storage import system
 from samestep.bundle.storage.base import Absent, AlreadyThere, Entry
 from samestep.bundle.storage.beneath import (
@@ -133,7 +133,7 @@ class LocalStorage:
         with self._told("read", key), self._reading(key) as descriptor:
             count = read_content(descriptor, target, offset)
         if count < len(target):
-            raise StoreError(
+            raise UnreadableError(
                 f"{self._path(key)} ends after {offset + count:,} bytes; {offset + len(target):,} were expected"
             )
 

@@ -12,7 +12,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 
 from samestep.bundle.digests import CHUNK_BYTES, ChunkDigests, chunk_count, chunk_range
-from samestep.bundle.errors import StoreError
+from samestep.bundle.errors import StoreError, UnreadableError
 from samestep.bundle.storage.base import Absent, AlreadyThere, Entry
 from samestep.bundle.storage.conditions import conditional_create_honoured
 from samestep.bundle.storage.failures import SourceError
@@ -162,7 +162,8 @@ class ObjectStorage:
 
         Raises:
             Absent: there is nothing.
-            StoreError: the place failed or the thing is shorter.
+            UnreadableError: the thing is shorter.
+            StoreError: the place failed.
         """
         if not len(target):
             self._require(key, offset)
@@ -212,7 +213,7 @@ class ObjectStorage:
         if size is None:
             raise Absent(key)
         if size < least:
-            raise StoreError(f"{self.url}: {key} has {size} bytes, and {least} were expected")
+            raise UnreadableError(f"{self.url}: {key} has {size} bytes, and {least} were expected")
 
     def _read_range(self, key: str, offset: int, target: memoryview) -> None:
         end = offset + len(target)

@@ -13,7 +13,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from samestep.bundle.errors import StoreError
+from samestep.bundle.errors import RequestError
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
@@ -78,7 +78,7 @@ def open_object_store(url: str, *, patience: Patience | None = None) -> Storage:
         patience: retries and time limits.
 
     Raises:
-        StoreError: the address cannot be used, the settings in the environment do not suffice, or the extra
+        RequestError: the address cannot be used, the settings in the environment do not suffice, or the extra
             ``cloud`` is not installed.
     """
     place = _parse(url)
@@ -109,14 +109,14 @@ def _parse(url: str) -> _Place:
         return _Place("memory", "", "")
     scheme = url.partition(":")[0][:10]
     if any(character in url for character in "@?#"):
-        raise StoreError(
+        raise RequestError(
             f"the {scheme} address has a login, a query or a fragment in it; only a bucket and a prefix belong there",
             hint="Give credentials through the environment, for example AWS_ACCESS_KEY_ID.",
         )
     match = _ADDRESS.fullmatch(url)
     prefix = (match["prefix"] or "").rstrip("/") if match else ""
     if not match or {"", ".", ".."} & set(prefix.split("/") if prefix else ()):
-        raise StoreError(
+        raise RequestError(
             f"{url!r} is not the address of an object store",
             hint="Write s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX.",
         )
@@ -130,7 +130,7 @@ def _client() -> tuple[Any, Any]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "obstore":
             raise
-        raise StoreError(
+        raise RequestError(
             "object stores need the package obstore, which is not installed",
             hint="pip install 'samestep[cloud]'",
         ) from None
@@ -157,7 +157,7 @@ def _plain_http(scheme: str) -> bool:
     endpoints = {name: os.environ[name] for name in _ENDPOINTS[scheme] if os.environ.get(name)}
     for name, endpoint in endpoints.items():
         if not _ENDPOINT.fullmatch(endpoint):  # the client would end in a panic
-            raise StoreError(
+            raise RequestError(
                 f"the environment variable {name} is not the address of a server",
                 hint="Write http://HOST:PORT or https://HOST, without a login.",
             )

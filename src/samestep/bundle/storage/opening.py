@@ -7,7 +7,7 @@ import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from samestep.bundle.errors import StoreError
+from samestep.bundle.errors import RequestError
 from samestep.bundle.storage.local import LocalStorage
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def open_storage(where: str | Path) -> Storage:
         where: a path, ``file:///PATH``, ``s3://BUCKET/PREFIX``, ``gs://…``, ``az://…`` or ``memory:``.
 
     Raises:
-        StoreError: it names no place that can keep a store.
+        RequestError: it names no place that can keep a store.
     """
     match = None if isinstance(where, Path) else _URL.fullmatch(where)
     if match is None:
@@ -38,7 +38,7 @@ def open_storage(where: str | Path) -> Storage:
         return open_object_store(str(where))
     if not match["rest"].startswith("//"):
         return _folder(str(where))  # a file name with a colon in it
-    raise StoreError(
+    raise RequestError(
         f"{scheme}:// is no place that samestep can keep a store in",
         hint="Use a path, file://, s3://, gs:// or az://.",
     )
@@ -46,8 +46,11 @@ def open_storage(where: str | Path) -> Storage:
 
 def _folder(path: str) -> LocalStorage:
     if not path or "\0" in path:
-        raise StoreError(f"{path!r} is not the path of a folder", hint="Name the folder of the store.")
-    return LocalStorage(Path(path).expanduser())
+        raise RequestError(f"{path!r} is not the path of a folder", hint="Name the folder of the store.")
+    try:
+        return LocalStorage(Path(path).expanduser())
+    except RuntimeError as error:
+        raise RequestError(f"{path} names no folder: {error}", hint="Write the whole path.") from error
 
 
 def _folder_of_url(url: str) -> LocalStorage:
@@ -58,7 +61,7 @@ def _folder_of_url(url: str) -> LocalStorage:
         or parts.query
         or parts.fragment
     ):
-        raise StoreError(
+        raise RequestError(
             f"{url} is not a folder of this machine", hint="Write file:///ABSOLUTE/PATH, or just the path."
         )
     return _folder(urllib.parse.unquote(parts.path))

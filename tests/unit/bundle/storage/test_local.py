@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from samestep.bundle.errors import StoreError
+from samestep.bundle.errors import StoreError, UnreadableError
 from samestep.bundle.storage import direct, local, room, system
 from samestep.bundle.storage.base import Absent, AlreadyThere
 from samestep.bundle.storage.contents import BufferContent, FileContent
@@ -365,6 +365,24 @@ def test_big_reads_into_aligned_memory_go_past_the_page_cache_and_are_exact(
     assert flags == ([False] if offset % 4096 else [True, False])
     with pytest.raises(StoreError, match="ends after"):
         storage.read_into("part", 2 * MIB, memoryview(direct.aligned(3 * MIB)))
+
+
+def test_a_file_that_the_disk_has_lost_is_told_apart_from_a_place_that_fails(tmp_path, monkeypatch):
+    storage = LocalStorage(tmp_path)
+    storage.write("part", BufferContent(b"x" * 100))
+    for answer, kind in (
+        (errno.EIO, UnreadableError),
+        (errno.EUCLEAN, UnreadableError),
+        (errno.EMFILE, StoreError),
+    ):
+
+        def fail(*_, answer=answer):
+            raise OSError(answer, os.strerror(answer))
+
+        monkeypatch.setattr(system, "read_all", fail)
+        with pytest.raises(StoreError) as raised:
+            storage.read_into("part", 0, memoryview(bytearray(100)))
+        assert type(raised.value) is kind
 
 
 MEMORY = """

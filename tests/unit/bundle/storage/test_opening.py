@@ -9,6 +9,7 @@ import pytest
 from samestep.bundle.errors import StoreError
 from samestep.bundle.storage.local import LocalStorage
 from samestep.bundle.storage.opening import open_storage
+from samestep.errors import ExitCode
 
 
 @pytest.mark.parametrize(
@@ -52,10 +53,12 @@ def test_memory_is_an_object_store():
         ("file:///a?b=c", "not a folder of this machine"),
         ("", "not the path of a folder"),
         ("a\0b", "not the path of a folder"),
+        ("~nosuchuser/x", "names no folder"),
     ],
 )
 def test_what_names_no_place_is_refused_without_repeating_secrets(where, said):
     with pytest.raises(StoreError, match=said) as refused:
         open_storage(where)
     assert "secret" not in refused.value.message
+    assert refused.value.exit_code is ExitCode.USAGE
     assert refused.value.hint
