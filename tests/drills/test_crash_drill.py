@@ -116,6 +116,7 @@ def failing_models(drilled):
     return {item["crash"]["model"] for item in states(drilled) if not item["holds"]}
 
 
+@pytest.mark.xdist_group("careful")
 def test_a_careful_writer_passes_every_model(careful):
     assert careful.exit_code == 0, careful.stdout
     assert {item["observed"]["outcome"] for item in careful.result["scenarios"]} == {"same"}
@@ -123,12 +124,14 @@ def test_a_careful_writer_passes_every_model(careful):
     assert {"kill", "power-ext4", "posix-worst"} <= {item["crash"]["model"] for item in states(careful)}
 
 
+@pytest.mark.xdist_group("careful")
 def test_restarts_that_go_on_are_forked_too_and_no_fresh_one_contradicts(careful):
     went_on = [item for item in states(careful) if item["observed"]["steps_verified"]]
     assert sum(item["forked"] for item in went_on) > len(went_on) / 2
     assert "fork-differs" not in {record["slug"] for item in went_on for record in item["findings"]}
 
 
+@pytest.mark.xdist_group("unsynced")
 def test_bytes_that_were_not_synced_fail_at_a_loss_of_power_and_not_before(unsynced):
     assert unsynced.exit_code == 1
     assert min(failing_models(unsynced), key=MODELS.index) == "power-ext4"
@@ -157,6 +160,7 @@ def test_the_same_drill_twice_gives_the_same_states_and_outcomes(unsynced, proje
     assert [item["crash"] for item in states(again)] == [item["crash"] for item in states(unsynced)]
 
 
+@pytest.mark.xdist_group("unsynced")
 def test_a_failing_state_is_repeated_by_its_name(unsynced):
     failed = next(item for item in states(unsynced) if not item["holds"])
     again = Crashing(unsynced.project).crash(
