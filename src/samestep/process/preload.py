@@ -215,9 +215,8 @@ def leave(code: Any, *, by: int = 0) -> NoReturn:
     atexit._run_exitfuncs()  # noqa: SLF001 - what it calls next
     if not isinstance(code, int | None):
         sys.stderr.write(f"{code}\n")
-    for (
-        thing
-    ) in gc.get_objects():  # files that the script left open are written out when the interpreter frees them
+    # what the script left open is written out when the interpreter frees it; the parent's own files are frozen
+    for thing in (sys.stdout, sys.stderr, *gc.get_objects()):
         if issubclass(type(thing), io.IOBase):
             with contextlib.suppress(Exception):
                 thing.flush()
