@@ -11,6 +11,7 @@ from samestep.bundle.errors import BundleRetired, DamageError, RequestError, Sto
 from samestep.bundle.identity import new_nonce
 from samestep.bundle.records import CommitRecord
 from samestep.checkpoints import would_pick
+from samestep.journal.durable import make_folder, sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -127,7 +128,7 @@ def _put_beside(store: Store, bundle: Bundle, into: Path) -> Path:
     try:
         store.restore(bundle, to=beside)
         os.link(beside / name, target)
-        _sync(into)
+        sync(into)
     except OSError as error:
         raise StoreError(f"{target} could not be written: {error.strerror}") from error
     finally:
@@ -144,7 +145,7 @@ def _write_pointer(path: Path, name: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
-        _sync(path.parent)
+        sync(path.parent)
     except OSError as error:
         fresh.unlink(missing_ok=True)
         raise StoreError(f"{path} could not be written: {error.strerror}") from error
@@ -152,19 +153,7 @@ def _write_pointer(path: Path, name: str) -> None:
 
 def _make_folder(folder: Path) -> None:
     """Make a folder and what leads to it, so that none of the new names is lost in a power cut."""
-    folder = folder.absolute()
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for place in reversed(made):
-            _sync(place.parent)
+        make_folder(folder)
     except OSError as error:
         raise StoreError(f"{folder} could not be made: {error.strerror}") from error
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

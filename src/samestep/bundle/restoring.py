@@ -14,6 +14,7 @@ from samestep.bundle.digests import CHUNK_BYTES
 from samestep.bundle.errors import DamageError, RequestError, StoreError
 from samestep.bundle.identity import new_nonce
 from samestep.bundle.verifying import checked_chunk, chunks_of, in_parallel, size_faults
+from samestep.journal.durable import make_folder, sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ def restore(storage: Storage, bundle: Bundle, to: Path, *, alive: Callable[[], N
             _fill(beside, storage, bundle, alive)
             _make_durable(beside)
             beside.rename(to)
-            _sync(to.parent)
+            sync(to.parent)
     except OSError as error:
         raise StoreError(f"{to} could not be written: {error}", hint="nothing was restored") from error
     return to
@@ -68,7 +69,7 @@ def _require_free(to: Path) -> None:
 @contextlib.contextmanager
 def _folder_beside(to: Path) -> Iterator[Path]:
     """Make a folder that is removed again unless it was renamed; what dead restores left is removed too."""
-    to.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(to.parent)
     for old in to.parent.glob(f".{_escaped(to.name)}{_MARK}*"):
         _remove_if_dead(old)
     beside = to.parent / f".{to.name}{_MARK}{new_nonce()}"
@@ -129,12 +130,4 @@ def _write_chunk(path: Path, data: memoryview, number: int) -> None:
 
 def _make_durable(folder: Path) -> None:
     paths = (Path(place, name) for place, _, names in os.walk(folder) for name in (*names, ""))
-    collections.deque(in_parallel(_sync, paths), maxlen=0)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    collections.deque(in_parallel(sync, paths), maxlen=0)

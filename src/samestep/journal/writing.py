@@ -10,6 +10,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
+from .durable import make_folder, sync
 from .events import EVENTS, OPENED, REOPENED
 from .lines import JOURNAL_SCHEMA, JournalError, encode_line
 from .reading import read_journal
@@ -66,7 +67,7 @@ class Journal:
             raise JournalError(f"{attempt!r} cannot name a journal: letters, digits, - and _ can")
         path = folder / f"{attempt}.jsonl"
         try:
-            _make_durably(folder)
+            make_folder(folder)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise JournalError(f"cannot write the journal {path}: {error.strerror}") from error
@@ -91,7 +92,7 @@ class Journal:
         if reading.events or dropped is not None:
             journal.append(REOPENED, dropped_bytes=dropped.size_bytes if dropped else 0)
         journal.flush()
-        _sync_folder(path.parent)
+        sync(path.parent)
         return journal
 
     def __enter__(self) -> Self:
@@ -253,19 +254,3 @@ def _line_starts(path: Path) -> list[int]:
             starts.append(offset)
             offset += len(line)
     return starts
-
-
-def _make_durably(folder: Path) -> None:
-    """Create a folder and what leads to it, so that none of the new names is lost in a power cut."""
-    created = [place for place in (folder, *folder.parents) if not place.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for place in reversed(created):
-        _sync_folder(place.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

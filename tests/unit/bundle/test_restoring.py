@@ -12,6 +12,7 @@ from samestep.bundle import restoring
 from samestep.bundle.digests import CHUNK_BYTES
 from samestep.bundle.errors import DamageError, StoreError
 from samestep.bundle.storage.contents import BufferContent
+from samestep.journal import durable
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_the_target_appears_only_when_everything_is_there_and_durable(made, tmp_
         else:
             synced.append(("after", path))
 
-    monkeypatch.setattr(restoring, "_sync", sync)
+    monkeypatch.setattr(restoring, "sync", sync)
     store.restore(bundle, to=tmp_path / "to")
     assert {"model.safetensors", "optimizer.bin", "tokenizer.json", "state"} <= set(synced)
     assert synced[-1] == ("after", tmp_path)
@@ -189,3 +190,11 @@ def test_a_target_without_locks_is_written_and_what_others_left_there_is_not_tou
     store.restore(bundle, to=tmp_path / "out")
     assert content_of(tmp_path / "out") == files(bundle.step)
     assert other.is_dir()
+
+
+def test_the_folders_that_lead_to_the_target_are_made_durable(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(durable, "sync", synced.append)
+    store, attempt = started(MemoryStorage())
+    store.restore(save(attempt, 1), to=tmp_path / "new" / "deeper" / "to")
+    assert synced == [tmp_path, tmp_path / "new"]
