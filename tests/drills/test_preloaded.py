@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from samestep import probe
 from samestep.drill.preloading import sort_modules
 from samestep.errors import MachineError
 from samestep.process import Preloaded, ProcessTree, PythonCommand, Site
@@ -296,6 +297,13 @@ def test_modules_of_the_project_are_told_from_those_of_libraries():
     libraries, local = sort_modules(listed, [Path("/seat")])
     assert libraries == ["numpy", "json", "torch"]
     assert local == ["mine"]
+
+
+def test_the_probe_is_no_module_of_the_project_that_holds_samestep_itself():
+    own = str(probe.site_folder() / "sitecustomize.py")
+    repository = Path(probe.__file__).parents[3]
+    listed = [("sitecustomize", own), ("numpy", "/env/lib/python3.12/site-packages/numpy/__init__.py")]
+    assert sort_modules(listed, [repository]) == (["numpy"], [])
 
 
 def wait_until(condition):

@@ -45,6 +45,8 @@ SAMPLE = 50
 
 ENVIRONMENTS = ("site-packages", "dist-packages")
 
+OWN = Path(probe.__file__).parent
+
 DOUBTED = "forked, and of a kind that a fresh process did not show where it was confirmed"
 
 Kind = tuple[str, ...]
@@ -53,8 +55,14 @@ Run = Callable[["Preloaded | None"], ScenarioResult]
 _ERROR = re.compile(r"\b\w*(?:Error|Exception)\b")
 
 
-def preload(workshop: Workshop, first: ControlRun) -> Preloaded | None:
-    """Start the preloaded process for a run as its first control showed it; None where attempts must be fresh."""
+def preload(workshop: Workshop, first: ControlRun, tell: Callable[[str], None]) -> Preloaded | None:
+    """Start the preloaded process for a run as its first control showed it; None where attempts must be fresh.
+
+    Args:
+        workshop: where to work.
+        first: the first control, which shows what is to be imported.
+        tell: is told why forks cannot be made although the run is of a kind that they could be made for.
+    """
     command = PythonCommand.parse(restart_command(workshop.options, OUT, CHECKPOINT))
     trained = first.record.traces
     only_seat = workshop.site.isolation.mode == "sequential"  # a preloaded process would never leave it
@@ -81,6 +89,7 @@ def preload(workshop: Workshop, first: ControlRun) -> Preloaded | None:
     except MachineError as error:
         log = workshop.options.run_folder / "logs" / "preloaded.log"
         log.write_text(f"every restart is fresh: {error}\n", encoding="utf-8")
+        tell(f"every restart imports its libraries anew: {error.message}")
         machine.destroy()
         return None
 
@@ -97,6 +106,8 @@ def sort_modules(listed: list[tuple[str, str]], projects: list[Path]) -> tuple[l
     """
     libraries, local = [], set()
     for name, origin in listed:
+        if Path(origin).is_relative_to(OWN):  # the probe, also where the project that is drilled is samestep's own
+            continue
         installed = any(part in ENVIRONMENTS for part in Path(origin).parts)
         if not installed and any(Path(origin).is_relative_to(folder) for folder in projects):
             local.add(name.partition(".")[0])
@@ -126,15 +137,17 @@ class Forks:
     Args:
         workshop: where to work.
         first: the first control, which shows what is to be imported.
+        tell: is told why every restart has to be a fresh process.
 
     Attributes:
         trusted: no fork has shown anything else than a fresh process.
     """
 
-    def __init__(self, workshop: Workshop, first: ControlRun) -> None:
+    def __init__(self, workshop: Workshop, first: ControlRun, tell: Callable[[str], None]) -> None:
         self.trusted = not workshop.options.fresh
         self._workshop = workshop
         self._first = first
+        self._tell = tell
         self._beliefs: dict[Kind, _Belief] = {}
         self._doubtful: list[tuple[ScenarioResult, Run]] = []
         self._lock = threading.Lock()
@@ -149,7 +162,7 @@ class Forks:
 
     def _start(self) -> None:
         if not self._workshop.stop.is_set():
-            self._preloaded = preload(self._workshop, self._first)
+            self._preloaded = preload(self._workshop, self._first, self._tell)
 
     def close(self) -> None:
         """End the preloaded process."""

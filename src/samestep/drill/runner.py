@@ -176,7 +176,7 @@ class Drill:
             self.listener.recorded(self.result.crash)
         self.listener.planned([scenario.title for scenario in scenarios])
         closed = contextlib.nullcontext() if ground.crashes is None else contextlib.closing(ground.crashes)
-        with closed, contextlib.closing(Forks(workshop, first)) as forks:
+        with closed, contextlib.closing(Forks(workshop, first, self.listener.phase)) as forks:
             forks.prepare(scenarios)
             for result in self._run_all(ground, scenarios, forks):
                 result.replay = replay_command(self.options, result.name)

@@ -50,7 +50,7 @@ def stop():
 def forks(monkeypatch, stop):
     monkeypatch.setattr("samestep.drill.preloading.preload", lambda *_: SimpleNamespace(close=lambda: None))
     options = SimpleNamespace(fresh=False)
-    made = Forks(SimpleNamespace(options=options, stop=stop), None)
+    made = Forks(SimpleNamespace(options=options, stop=stop), None, print)
     made.prepare([scenario()] * FEWEST)
     return made
 
@@ -92,7 +92,7 @@ def test_cuts_notices_and_kills_are_restarted_in_fresh_processes(forks, unfit):
 
 def test_few_restarts_are_not_worth_a_preloaded_process(monkeypatch):
     monkeypatch.setattr("samestep.drill.preloading.preload", lambda *_: pytest.fail("preloaded"))
-    forks = Forks(SimpleNamespace(options=SimpleNamespace(fresh=False), stop=Event()), None)
+    forks = Forks(SimpleNamespace(options=SimpleNamespace(fresh=False), stop=Event()), None, print)
     forks.prepare([scenario()] * (FEWEST - 1))
     runs = Runs((Outcome.SAME,))
     forks.run(scenario(), runs)
@@ -102,7 +102,7 @@ def test_few_restarts_are_not_worth_a_preloaded_process(monkeypatch):
 
 def test_a_drill_that_was_asked_for_fresh_processes_forks_none(monkeypatch):
     monkeypatch.setattr("samestep.drill.preloading.preload", lambda *_: pytest.fail("preloaded"))
-    forks = Forks(SimpleNamespace(options=SimpleNamespace(fresh=True), stop=Event()), None)
+    forks = Forks(SimpleNamespace(options=SimpleNamespace(fresh=True), stop=Event()), None, print)
     forks.prepare([scenario()] * FEWEST)
     runs = Runs((Outcome.SAME,))
     forks.run(scenario(), runs)
