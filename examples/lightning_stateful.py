@@ -1,9 +1,9 @@
-"""Lightning done right: a loader that knows its place, and the random generators in the file.
+"""Lightning done right: a loader that knows its place, the random generators in the file, a save when told to go.
 
     python examples/lightning_stateful.py --out runs/lightning
 
-Compare with lightning_plain.py: the loader is a StatefulDataLoader, one callback keeps the generators, and a
-checkpoint that cannot be read is set aside for an older one.
+Compare with lightning_plain.py: the loader is a StatefulDataLoader, one callback keeps the generators, another saves
+on SIGTERM, and a checkpoint that cannot be read is set aside for an older one.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import nn
 from torch.utils.data import TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -71,6 +72,14 @@ class RandomGenerators(Callback):
         self.loaded = None
 
 
+class SaveWhenToldToGo(Callback):
+    """Saves on SIGTERM: Lightning stops after the batch, and leaves without a save."""
+
+    def on_exception(self, trainer, module, exception):
+        if isinstance(exception, SIGTERMException):
+            trainer.save_checkpoint(Path(trainer.default_root_dir) / f"step={trainer.global_step:06d}.ckpt")
+
+
 def make_loader():
     source = torch.Generator().manual_seed(11)
     inputs = torch.randn(SAMPLES, FEATURES, generator=source)
@@ -107,7 +116,7 @@ def main():
         default_root_dir=out,
         max_steps=20,
         accelerator="cpu",
-        callbacks=[RandomGenerators(), saving],
+        callbacks=[RandomGenerators(), saving, SaveWhenToldToGo()],
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
