@@ -259,6 +259,24 @@ def test_a_library_that_starts_a_thread_is_refused(site, monkeypatch, tmp_path):
         )
 
 
+def test_what_a_library_prints_when_it_is_imported_is_not_in_the_log_of_every_fork(site, monkeypatch, tmp_path):
+    (tmp_path / "chatty_library.py").write_text("print('imported once')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    machine = site.machine("chatty")
+    with Preloaded.start(
+        PythonCommand.parse([sys.executable, "facts.py"]),
+        ["chatty_library"],
+        machine=machine,
+        env=machine.environment(os.environ),
+        log_path=tmp_path / "log",
+    ) as process:
+        code, output = outcome(site, "of-chatty", [sys.executable, "facts.py"], process)
+    assert code == 0
+    assert "imported once" not in output
+    assert (tmp_path / "log").read_text() == "imported once\n"
+
+
 @pytest.mark.parametrize(
     "argv",
     [
