@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -48,9 +49,10 @@ CASES = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """One run of one tool: wall seconds, verified interruptions, and different disk states that it knew of."""
+    """One run of one tool: wall and processor seconds, verified interruptions, and disk states that it knew of."""
 
     seconds: float
+    processor: float
     verified: int
     states: int = 0
 
@@ -59,6 +61,28 @@ class Measurement:
         """Seconds per verified interruption."""
         return self.seconds / self.verified if self.verified else float("inf")
 
+    def __str__(self) -> str:
+        return (
+            f"{self.verified} verified in {self.seconds:.0f} s ({self.each:.2f} s each, "
+            f"{self.processor / max(self.verified, 1):.2f} s of processor)"
+        )
+
+
+class Clock:
+    """Wall and processor seconds since it was made; those of ended children, whoever has waited for them."""
+
+    def __init__(self) -> None:
+        self._wall, self._processor = time.monotonic(), self._used()
+
+    @staticmethod
+    def _used() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    def read(self) -> tuple[float, float]:
+        """Return wall and processor seconds."""
+        return time.monotonic() - self._wall, self._used() - self._processor
+
 
 def run_samestep(case: Case, jobs: int, folder: Path, saves: int, more: list[str]) -> Measurement:
     """Drill with samestep, with ``more`` options, and count restarts that resumed and were compared."""
@@ -66,7 +90,7 @@ def run_samestep(case: Case, jobs: int, folder: Path, saves: int, more: list[str
     command = [sys.executable, "-m", "samestep.cli.main", "drill", "--json", "--jobs", str(jobs)]
     command += ["--only", "crash", "--max-states", str(saves)] if saves else []
     command += more
-    started = time.monotonic()
+    clock = Clock()
     done = subprocess.run(
         [*command, "--", sys.executable, "train.py", "--out", "{out}"],
         cwd=folder,
@@ -74,7 +98,7 @@ def run_samestep(case: Case, jobs: int, folder: Path, saves: int, more: list[str
         text=True,
         check=False,
     )
-    seconds = time.monotonic() - started
+    seconds, processor = clock.read()
     if done.returncode not in {0, 1}:
         raise SystemExit(f"samestep drill ended with {done.returncode}:\n{done.stderr[-2000:]}")
     result = json.loads(done.stdout)
@@ -85,7 +109,7 @@ def run_samestep(case: Case, jobs: int, folder: Path, saves: int, more: list[str
         if saves or (item["observed"]["steps_verified"] and item["observed"]["resume_step"])
     ]
     states = sum(window["states"] for window in (result.get("crash") or {}).get("windows", []))
-    return Measurement(seconds, len(verified), states)
+    return Measurement(seconds, processor, len(verified), states)
 
 
 def run_chaos(  # noqa: PLR0917 - each is another thing
@@ -93,7 +117,7 @@ def run_chaos(  # noqa: PLR0917 - each is another thing
 ) -> Measurement:
     """Crash-test with ckpt-chaos and count crashes whose resume continued a checkpoint and was compared."""
     shutil.copy(ROOT / case.script, folder / "train.py")
-    started = time.monotonic()
+    clock = Clock()
     subprocess.run(
         [
             program,
@@ -119,7 +143,7 @@ def run_chaos(  # noqa: PLR0917 - each is another thing
         check=False,
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
     )
-    seconds = time.monotonic() - started
+    seconds, processor = clock.read()
     results = [json.loads(path.read_text()) for path in sorted(folder.glob("work/pt_[0-9]*/result.json"))]
     verified = [
         item
@@ -130,7 +154,7 @@ def run_chaos(  # noqa: PLR0917 - each is another thing
             or (item["outcome"].get("resumed_from_step") and item["outcome"].get("weights_diff") is not None)
         )
     ]
-    return Measurement(seconds, len(verified), len(results))
+    return Measurement(seconds, processor, len(verified), len(results))
 
 
 def chaos_program() -> str:
@@ -169,8 +193,7 @@ def main() -> None:
             theirs = run_chaos(case, args.jobs, Path(two), program, args.points, args.saves)
         ratios.append(theirs.each / ours.each)
         print(
-            f"{number + 1}: samestep {ours.verified} verified in {ours.seconds:.0f} s ({ours.each:.2f} s each) · "
-            f"ckpt-chaos {theirs.verified} verified in {theirs.seconds:.0f} s ({theirs.each:.2f} s each) · "
+            f"{number + 1}: samestep {ours} · ckpt-chaos {theirs} · "
             f"ratio {ratios[-1]:.1f} · disk states known: {ours.states} and {theirs.states}",
             flush=True,
         )

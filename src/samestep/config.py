@@ -113,7 +113,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_states: Annotated[
         int,
         Meta(description="Most disk states of interrupted saves that are restarted (family crash).", ge=0),
-    ] = 24
+    ] = 32
     storage: Annotated[
         str,
         Meta(

@@ -71,7 +71,7 @@ class DrillOptions:
     project_files: list[str] = field(default_factory=list)
     only: frozenset[Family] = frozenset()
     models: list[str] = field(default_factory=lambda: list(DEFAULT_MODELS))
-    max_states: int = 24
+    max_states: int = 32
     storage: str = ""
     earlier: DrillResult | None = None
     replay: str = ""
