@@ -30,6 +30,7 @@ from unittest import mock
 import numpy as np
 from blake3 import blake3
 
+from samestep.bundle import digests
 from samestep.bundle.digests import CHUNK_BYTES
 from samestep.bundle.storage import direct, system
 from samestep.bundle.storage.contents import BufferContent
@@ -87,9 +88,22 @@ def part(folder: Path, data: bytes) -> None:
 
 def undigested(folder: Path, data: bytes) -> None:
     """Store the bytes as a part, without the digest."""
-    nothing = mock.Mock(**{"return_value.hexdigest.return_value": ""})
-    with mock.patch.object(direct, "blake3", nothing):
+    with mock.patch.object(digests, "blake3", Undigested):
         part(folder, data)
+
+
+class Undigested:
+    """What stands in for BLAKE3."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        """Take data, or none."""
+
+    def update(self, data: memoryview) -> None:
+        """Take more data."""
+
+    def hexdigest(self) -> str:
+        """Return no digest."""
+        return "00"
 
 
 @contextlib.contextmanager

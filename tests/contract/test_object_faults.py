@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -99,6 +100,10 @@ def cases(count, lasting=LASTING):
         yield from ((fault, nth, FOREVER) for fault in lasting)
 
 
+def is_lasting(case):
+    return case[2] == FOREVER
+
+
 def there(storage, key):
     try:
         return storage.read(key, limit=LIMIT)
@@ -127,6 +132,7 @@ def test_create_leaves_nothing_or_all_and_says_which(storage, proxy):
     for number, case in enumerate(cases(requests_of(create, storage, proxy))):
         outcome, stored = disturbed(create, storage, proxy, f"key/{number}", case)
         assert stored == OURS or (outcome == "failed" and stored is None), (case, outcome, stored)
+        assert outcome != "failed" or is_lasting(case), case
         outcomes.add(outcome)
     assert "done" in outcomes
     assert "failed" in outcomes
@@ -151,6 +157,7 @@ def test_write_leaves_nothing_or_all_and_says_which(storage, proxy):
             outcome,
             stored and len(stored),
         )
+        assert outcome != "failed" or is_lasting(case), case
         outcomes.add(outcome)
         storage.remove([f"key/{number}"])
     assert outcomes == {"done", "failed"}
@@ -170,6 +177,22 @@ def test_a_process_killed_at_any_request_leaves_nothing_or_all(emulator, storage
             assert stored in {None, whole}, (kill, nth, stored and len(stored))
             expected = whole if (kill, nth) == ("kill-after", count) else None
             assert stored == expected, (kill, nth)
+
+
+@pytest.mark.parametrize("fault", ["lost-reply", "reset", "truncated-reply", "503"])
+def test_removing_and_listing_get_over_a_broken_connection(storage, proxy, fault):
+    for number in range(3):
+        keys = [f"{number}/{index}" for index in range(2)]
+        for key in keys:
+            storage.create(key, OURS)
+        proxy.mend()
+        proxy.break_request(fault, nth=number + 1)
+        assert sorted(entry.key for entry in storage.entries(f"{number}/")) == keys
+        proxy.mend()
+        proxy.break_request(fault, nth=number + 1)
+        storage.remove(keys)
+        proxy.mend()
+        assert list(storage.entries(f"{number}/")) == []
 
 
 @contextlib.contextmanager
@@ -199,6 +222,35 @@ def test_an_upload_that_fails_is_taken_back(emulator, proxy, method, nth):
     with pytest.raises(StoreError, match="writing key failed"):
         storage.write("key", LARGE)
     assert emulator.unfinished_uploads(prefix) == []
+
+
+def test_an_upload_whose_process_died_is_aborted_once_it_is_old(emulator, proxy):
+    if emulator.name == "az":
+        pytest.skip("Azure drops uncommitted blocks by itself")
+    prefix, other = "abandoned/run", "abandoned/run-2"
+    for place in (prefix, other):
+        with dying(proxy, "kill-before", 4) as children:  # at the word that these are all pieces
+            children.append(child(emulator.name, place, proxy.port, "write"))
+            assert children[0].wait(60) == -signal.SIGKILL
+    storage, now = emulator.opened(prefix), time.time()
+    assert emulator.unfinished_uploads(prefix) == [f"{prefix}/key"]
+    long_ago = 946684800  # moto says of every upload that it began in 2010
+    assert storage.discard_unfinished("", long_ago) == 0
+    assert storage.discard_unfinished("elsewhere/", now) == 0
+    assert storage.discard_unfinished("", now) == (emulator.name == "s3")
+    left = [] if emulator.name == "s3" else [f"{prefix}/key"]  # there it takes a rule of the bucket
+    assert emulator.unfinished_uploads(prefix) == left
+    assert emulator.unfinished_uploads(other) == [f"{other}/key"]
+
+
+def test_uploads_that_may_not_be_listed_keep_nothing_from_being_pruned():
+    emulator = emulators.running("s3")
+    with FaultProxy(emulator.port) as own:
+        storage = emulator.opened("unlisted", port=own.port)
+        own.break_request("403", times=FOREVER)
+        with pytest.raises(StoreError, match="s3://bundles/unlisted/bundles/ cannot be aborted"):
+            storage.uploads.abort("bundles/", 0)
+        assert storage.discard_unfinished("bundles/", 0) == 0
 
 
 def test_content_that_cannot_be_read_fails_the_write_and_leaves_nothing(emulator):

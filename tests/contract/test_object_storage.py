@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from samestep.bundle.errors import StoreError
+from samestep.bundle.storage import promises
 from samestep.bundle.storage.base import AlreadyThere
 from samestep.bundle.storage.conditions import (
     PROBE_FOLDER,
@@ -17,12 +19,14 @@ from samestep.bundle.storage.conditions import (
 )
 from samestep.bundle.storage.objects import open_object_store
 from servers import emulators
+from servers.fault_proxy import FOREVER, FaultProxy
 from servers.gcs_stub import PAGE, GcsStub
 
 WRITER = """
 import re, sys
 from samestep.bundle.storage.objects import Patience
 from servers import emulators
+from servers.fault_proxy import FOREVER, FaultProxy
 
 class Zeros:
     def __init__(self, size):
@@ -145,6 +149,41 @@ def test_a_large_write_needs_at_most_64_mib(name):
     script = [sys.executable, "-c", WRITER, name, str(emulator.port)]
     done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=300, check=True)
     assert int(done.stdout) <= 64 << 10  # KiB
+
+
+def test_a_client_that_is_told_to_put_without_conditions_is_refused(monkeypatch):
+    """The client then raises an exception of Python's own, none of its own."""
+    monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
+    storage = emulators.running("s3").opened()
+    with pytest.raises(StoreError, match=r"creating run.json failed: .* not yet implemented"):
+        storage.create("run.json", b"{}")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("memory", "none"), ("s3", "listed"), ("az", "dropped"), ("gs", "not known")],
+    ids=str,
+)
+def test_it_is_told_what_becomes_of_abandoned_uploads(name, found, monkeypatch):
+    try:
+        storage = emulators.running(name).opened()
+    except emulators.Unavailable as missing:
+        pytest.skip(str(missing))
+    monkeypatch.setattr(promises, "PIECE_BYTES", 1 << 10)
+    (told,) = (promise for promise in promises.measure(storage) if promise.name == "abandoned uploads")
+    assert told.found == found
+    assert told.kept is (promises.Kept.WARN if name == "gs" else promises.Kept.YES)
+
+
+@pytest.mark.parametrize("hidden", ["boto3", "nothing"])
+def test_uploads_that_prune_cannot_abort_are_warned_of(hidden, monkeypatch):
+    with FaultProxy(emulators.running("s3").port) as proxy:
+        storage = emulators.running("s3").opened(port=proxy.port)
+        proxy.break_request("403", times=FOREVER)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == hidden else name)
+        told = promises._uploads(storage, "bundles/")
+    assert told.kept is promises.Kept.WARN
+    assert "AbortIncompleteMultipartUpload" in told.meaning
 
 
 def test_errors_repeat_neither_keys_nor_signatures(monkeypatch):

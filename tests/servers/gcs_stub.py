@@ -74,6 +74,7 @@ class GcsStub:
 
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # a burst of connections that finds no room is tried again only after a second
 
     def handle_error(self, request, client_address):
         """Say nothing: a client that goes away is what the tests are about."""

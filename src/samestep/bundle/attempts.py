@@ -13,17 +13,17 @@ import msgspec
 from samestep.bundle.chain import Chain, Unreadable, is_zombie, marks, newest_ordinal, ref_of
 from samestep.bundle.errors import (
     CommitRefused,
-    DamageError,
     DecisionOutdated,
     FencedError,
     FormatError,
     RequestError,
+    StepBehind,
     StoreError,
 )
 from samestep.bundle.identity import new_attempt_id, new_nonce, utc_text
 from samestep.bundle.manifest import Parent
 from samestep.bundle.paths import part_key
-from samestep.bundle.records import AttemptRecord, CommitRecord, Record, RetireRecord
+from samestep.bundle.records import AttemptRecord, CommitRecord, Record, RetireRecord, record_key
 from samestep.bundle.saving import Saving
 from samestep.bundle.verifying import size_faults
 
@@ -73,12 +73,13 @@ class Attempt:
         Raises:
             NoRoom: there is none for it now.
             FencedError: a newer attempt has registered; nothing was written.
-            RequestError: ``step`` lies before the bundle that the attempt continues, or the place failed.
+            StepBehind: ``step`` lies before the bundle that the attempt continues; nothing was written.
+            StoreError: the place failed.
         """
         self.catch_up()
         newest = self.newest
         if newest is not None and step < newest.bundle.step:
-            raise RequestError(
+            raise StepBehind(
                 f"a save of step {step} was asked for, but {self.id} continues {newest.bundle.id} "
                 f"of step {newest.bundle.step}",
                 hint="going back makes another run: begin one with the intent new-run",
@@ -118,11 +119,11 @@ class Attempt:
             self._tried.add(nonce)
             while nonce not in self._committed:
                 try:
-                    self._append(nonce, secure())
+                    self._append(nonce, self._secured(secure))
                 except _RetirementMet:
                     continue
-                except (CommitRefused, DamageError):
-                    self._meet_all()  # the parts of a fenced attempt may be gone: say that first
+                except CommitRefused:
+                    self._require_newest()
                     raise
             self._tried.discard(nonce)
             return self._committed.pop(nonce)
@@ -144,6 +145,22 @@ class Attempt:
         made = self.chain.append(build, after=self.known, nonce=nonce, meet=self._meet)
         self._take(made)
 
+    def _secured(self, secure: Callable[[], Manifest]) -> Manifest:
+        try:
+            return secure()
+        except StoreError:
+            self._require_newest()  # the parts of a fenced attempt may be gone: say that first
+            raise
+
+    def _require_newest(self) -> None:
+        """Raise a ``FencedError`` if a newer attempt has registered; a place that does not answer says nothing."""
+        try:
+            self._meet_all()
+        except FencedError:
+            raise
+        except StoreError:
+            return
+
     def _meet_all(self) -> None:
         for found in self.chain.following(self.known):
             with contextlib.suppress(_RetirementMet):
@@ -162,6 +179,8 @@ class Attempt:
                 f"{self.id} may not commit any more: another process has committed {found.bundle.id} in its name",
                 hint="an attempt lives in one process; register one attempt for each start",
             )
+        if isinstance(found, CommitRecord):  # its own, whose reply was lost: perhaps before it was durable
+            self.chain.storage.settle([record_key(found.number)])
         self._take(found)
         if isinstance(found, RetireRecord):
             raise _RetirementMet

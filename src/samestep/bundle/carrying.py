@@ -33,11 +33,13 @@ class Carrier:
         attempt: id of the attempt.
 
     Attributes:
+        path: of the journal.
         problem: what kept the journal from being written; empty while nothing has.
     """
 
     def __init__(self, journal: Journal, storage: Storage, attempt: str) -> None:
         self.problem = ""
+        self.path = journal.path
         self._journal = journal
         self._storage = storage
         self._attempt = check_id(attempt, "attempt")

@@ -74,6 +74,7 @@ class Chain:
         self.storage = storage
         self.run = run
         self._recent: dict[int, tuple[Record, int]] = {}
+        self._durable = 0
         self._lock = threading.Lock()
         self._ahead = _BATCHES[-1]
 
@@ -89,13 +90,12 @@ class Chain:
         low, high = at_least, None
         while True:
             numbers = _numbers_to_probe(low, high)
-            present = self._present(numbers)
             last_look = high is not None and high - low <= PROBES // 2
-            low = max([low, *present])
+            low = max([low, *self._present(numbers)])
             if last_look and low < numbers[-1]:
                 return low
-            absent = [number for number in (*numbers, high or 0) if number > low]
-            high = min(absent, default=None)
+            absent = [number for number in numbers if number + 1 in numbers] + [high or 0]
+            high = min((number for number in absent if number > low), default=None)
 
     def look(self, number: int) -> Record | Unreadable:
         """Return the record under ``number``, or what keeps it from being read.
@@ -139,7 +139,8 @@ class Chain:
                 batch = list(itertools.islice(numbers, min(size, self._ahead)))
                 if not batch:
                     return
-                yield from pool.map(self.look, batch)
+                known = all(number in self._recent for number in batch)
+                yield from (map if known else pool.map)(self.look, batch)
 
     def following(self, number: int) -> Iterator[Record]:
         """Yield the records after ``number`` in order, up to the first number that is free.
@@ -172,6 +173,7 @@ class Chain:
         number = after + 1
         while True:
             record = build(number)
+            self._settle_before(number)
             try:
                 self.storage.create(record_key(number), encode_record(record))
             except AlreadyThere:
@@ -183,7 +185,14 @@ class Chain:
                     meet(found)
                     number = found.number + 1
             else:
+                self._durable = number
                 return record
+
+    def _settle_before(self, number: int) -> None:
+        """Make the record before ``number`` durable: who created it may have died before it came to that."""
+        if number - 1 > self._durable:
+            self.storage.settle([record_key(number - 1)])
+            self._durable = number - 1
 
     def _present(self, numbers: Iterable[int]) -> list[int]:
         keys = {record_key(number): number for number in numbers}
@@ -211,12 +220,18 @@ class Chain:
 
 
 def _numbers_to_probe(low: int, high: int | None) -> list[int]:
-    """Return where to look between ``low``, which exists, and ``high``, which does not."""
+    """Return where to look between ``low``, which exists, and ``high``, which does not.
+
+    Always at two numbers in a row: one that was lost does not pass for the end of the chain.
+    """
+    pairs = PROBES // 2
     if high is None:
-        return [low + 2**power for power in range(PROBES)]
-    if high - low <= PROBES // 2:
+        begins = [low + 4**power for power in range(pairs)]
+    elif high - low <= pairs:
         return list(range(low + 1, low + PROBES + 1))
-    return sorted({low + (high - low) * part // (PROBES + 1) for part in range(1, PROBES + 1)} - {low})
+    else:
+        begins = [low + (high - low) * part // (pairs + 1) for part in range(1, pairs + 1)]
+    return sorted({number for begin in begins for number in (begin, begin + 1)})
 
 
 def marks(chain: Chain, head: int) -> Iterator[Mark]:

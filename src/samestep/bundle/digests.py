@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Lender = Callable[[], contextlib.AbstractContextManager[memoryview]]
 
 CHUNK_BYTES = 16 << 20
+SLICE_BYTES = 2 << 20
+"""Read and digested at a time, while they are in the processor's cache."""
 PLAIN = "blake3"
 CHUNKED = "blake3-16MiB"
 ALGORITHMS = (PLAIN, CHUNKED)
@@ -33,6 +35,20 @@ Buffer = bytes | bytearray | memoryview
 def digest_chunk(data: Buffer) -> str:
     """Return the BLAKE3 of one chunk as 64 hex digits."""
     return blake3(data).hexdigest()
+
+
+def read_and_digest(content: Content, offset: int, target: memoryview) -> str:
+    """Fill ``target`` with the content from ``offset`` on, and return the BLAKE3 of what is there now.
+
+    Raises:
+        OSError: the content cannot be read, or is shorter.
+    """
+    digest = blake3()
+    for begin in range(0, len(target), SLICE_BYTES):
+        piece = target[begin : begin + SLICE_BYTES]
+        content.read_into(offset + begin, piece)
+        digest.update(piece)
+    return digest.hexdigest()
 
 
 def chunk_count(size: int) -> int:
@@ -69,8 +85,13 @@ class ChunkDigests:
         expected = chunk_range(number, self.size)[1]
         if len(data) != expected:
             raise ValueError(f"chunk {number} has {len(data)} bytes instead of {expected}")
-        digest = self._digests[number] = digest_chunk(data)
+        digest = digest_chunk(data)
+        self.put(number, digest)
         return digest
+
+    def put(self, number: int, digest: str) -> None:
+        """Keep the digest of chunk ``number``."""
+        self._digests[number] = digest
 
     def written(self) -> Written:
         """Return what was stored, once every chunk was added."""
@@ -154,5 +175,4 @@ def _digest_chunks(
     for number in numbers:
         offset, length = chunk_range(number, content.size)
         with buffer() if buffer else contextlib.nullcontext(own) as whole:
-            content.read_into(offset, whole[:length])
-            digests.add(number, whole[:length])
+            digests.put(number, read_and_digest(content, offset, whole[:length]))

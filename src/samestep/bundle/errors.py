@@ -4,6 +4,7 @@ SamestepError
 └── StoreError           the store cannot be used, or the place behind it failed
     ├── StoreMissing     there is no store here
     ├── RequestError     what was asked of the store cannot be done as asked
+    │   └── StepBehind   a save of a step before the one that the run has reached
     ├── FormatError      a record or manifest is malformed or of a format this version does not know
     ├── DamageError      stored bytes are not what the manifest says
     ├── UnreadableError  one stored thing cannot be read, or ends too early, and the place works otherwise
@@ -43,6 +44,12 @@ class RequestError(StoreError):
 
     slug = "store-request"
     exit_code = ExitCode.USAGE
+
+
+class StepBehind(RequestError):  # noqa: N818 - what happened reads better than a suffix
+    """A save was asked for of a step before the one that the run has reached; going back is another run."""
+
+    slug = "step-behind"
 
 
 class FormatError(StoreError):

@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import stat
 import time
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
-from samestep.bundle.errors import CommitRefused
+from samestep.bundle.errors import CommitRefused, StoreError
 from samestep.checkpoints import UNKNOWN, inspect_path, inspect_unit, is_leftover
 from samestep.checkpoints.naming import is_step_folder, step_in
 from samestep.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from samestep.checkpoints import Inspection, Unit
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 STILL_SECONDS = 0.05
 """A change within this time of the last one may leave the same time stamp behind."""
+
+
+def _looking(look: Callable[P, T]) -> Callable[P, T]:
+    """Look again after a signal, and say in words what keeps a checkpoint from being looked at."""
+
+    @functools.wraps(look)
+    def looked(*args: P.args, **kwargs: P.kwargs) -> T:
+        while True:
+            try:
+                return look(*args, **kwargs)
+            except InterruptedError:
+                continue
+            except OSError as error:
+                what = error.filename or (args[0].root if isinstance(args[0], Checkpoint) else args[0])
+                raise StoreError(f"{what} cannot be sealed: {error.strerror or error}") from error
+
+    return looked
 
 
 class FileState(NamedTuple):
@@ -58,6 +79,7 @@ class Checkpoint:
         """Return when it was last written to, in seconds since 1970."""
         return max(state.modified_ns for state in self.files.values()) / 1e9
 
+    @_looking
     def require_unchanged(self) -> None:
         """Look again.
 
@@ -72,6 +94,7 @@ class Checkpoint:
             )
 
 
+@_looking
 def look_at(path: Path, step: int | None = None) -> Checkpoint:
     """Look at the one checkpoint at ``path``, a folder or a file.
 
@@ -96,6 +119,7 @@ def look_at(path: Path, step: int | None = None) -> Checkpoint:
     return look_at_unit(path.parent if path.is_file() else path, unit, step)
 
 
+@_looking
 def states_of(root: Path, unit: Unit) -> dict[str, FileState]:
     """Return the state of every file of a checkpoint unit that was found below ``root``.
 
@@ -106,6 +130,7 @@ def states_of(root: Path, unit: Unit) -> dict[str, FileState]:
     return _states(base, _inside(root, base, unit), whole=bool(name))
 
 
+@_looking
 def look_at_unit(root: Path, unit: Unit, step: int | None = None) -> Checkpoint:
     """Look at a checkpoint unit that was found below ``root``; see `look_at`."""
     base, name = _place(root, unit)

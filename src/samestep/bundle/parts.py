@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from samestep.bundle.digests import chunk_range, digest_chunk, digest_content
+from samestep.bundle.digests import chunk_range, digest_content, read_and_digest
 from samestep.bundle.errors import CommitRefused, DamageError, NoRoom, StoreError
 from samestep.bundle.manifest import Part
 from samestep.bundle.paths import check_part_path, part_key
@@ -274,13 +274,14 @@ def check_room(storage: Storage, size_bytes: int) -> int | None:
 
 
 def _is_content_of(part: Part, content: Content, path: str) -> bool:
-    """Compare by content; most changed parts differ in their first chunk already."""
+    """Compare by content; most changed parts differ in their first chunk already, and some know their digest."""
+    known = getattr(content, "digest", "")
+    if known:
+        return bool(known == part.digest)
     length = chunk_range(0, part.size)[1]
     try:
         with RING.borrow() as buffer:
-            first = buffer[:length]
-            content.read_into(0, first)
-            if digest_chunk(first) != (part.chunks or (part.digest,))[0]:
+            if read_and_digest(content, 0, buffer[:length]) != (part.chunks or (part.digest,))[0]:
                 return False
         return not part.chunks or _digest_of(content) == part.digest
     except OSError as error:

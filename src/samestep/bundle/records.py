@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from samestep.bundle import canonical
+from samestep.bundle.checksums import CHECKSUM, require_sealed, sealed
 from samestep.bundle.errors import FormatError
 from samestep.bundle.identity import check_id, check_time
 from samestep.bundle.manifest import MANIFEST_SCHEMA, Manifest, check_manifest, check_text, require
@@ -120,6 +121,7 @@ def decode_record(data: bytes, *, number: int, what: str) -> Record:
     """
     tree = canonical.load(data, what=what)
     _check_schema(tree, what)
+    tree.pop(CHECKSUM, None)
     try:
         record: Record = msgspec.convert(canonical.typed(tree, what), Record)
         _check_record(record, number)
@@ -127,6 +129,7 @@ def decode_record(data: bytes, *, number: int, what: str) -> Record:
         raise FormatError(f"{what} is malformed: {error}") from None
     except FormatError as error:
         raise FormatError(f"{what}: {error.message}", hint=error.hint) from None
+    require_sealed(data, what)
     canonical.check_spelling(data, _written(record, what), what)
     return record
 
@@ -208,7 +211,7 @@ def _check_bundles(bundles: tuple[BundleRef, ...], field: str, number: int) -> s
 
 def _written(record: Record, what: str) -> bytes:
     tree = canonical.spelled(_plain(record), what)
-    data = canonical.dump(tree, what)
+    data = sealed(canonical.dump(tree, what))
     if len(data) > canonical.BYTES_LIMIT:
         raise FormatError(
             f"{what} would have {len(data):,} bytes; at most {canonical.BYTES_LIMIT:,} are read",

@@ -129,5 +129,9 @@ def _write_chunk(path: Path, data: memoryview, number: int) -> None:
 
 
 def _make_durable(folder: Path) -> None:
-    paths = (Path(place, name) for place, _, names in os.walk(folder) for name in (*names, ""))
+    def fail(error: OSError) -> None:
+        raise error
+
+    places = os.walk(folder, onerror=fail)
+    paths = (Path(place, name) for place, _, names in places for name in (*names, ""))
     collections.deque(in_parallel(sync, paths), maxlen=0)

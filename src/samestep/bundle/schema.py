@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from samestep.bundle.checksums import CHECKSUM
 from samestep.bundle.manifest import MANIFEST_SCHEMA, Manifest
 from samestep.bundle.records import CHAIN_SCHEMA, Record
 
@@ -20,4 +21,7 @@ def chain_schema() -> dict[str, Any]:
     for name, version in known.items():
         definitions[name]["properties"]["schema"] = {"const": version}
         definitions[name]["required"] = ["schema", *definitions[name]["required"]]
+    for kind in get_args(Record):
+        definitions[kind.__name__]["properties"][CHECKSUM] = {"type": "string", "pattern": "^[0-9a-f]{16}$"}
+        definitions[kind.__name__]["required"].append(CHECKSUM)
     return {"$schema": _DIALECT, "$id": CHAIN_SCHEMA, "title": "A record of a run's chain", **schema}

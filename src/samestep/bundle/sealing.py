@@ -7,7 +7,7 @@ import dataclasses
 import platform
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from samestep.bundle.contracts import components_by_part, contract_of, rank_of, ranks_of
 from samestep.bundle.digests import digest_file
@@ -50,6 +50,7 @@ class Statements:
         code: what identifies the code, by name.
         config_digest: of the configuration, with its algorithm.
         environment: what the bundle expects around it; by default what is installed here.
+        progress: counters and the like beside the step; values that canonical JSON can hold.
         allow_open: seal although nobody has said what becomes of some components.
     """
 
@@ -59,6 +60,7 @@ class Statements:
     code: Mapping[str, str] = dataclasses.field(default_factory=dict)
     config_digest: str = ""
     environment: Mapping[str, str] | None = None
+    progress: Any = None
     allow_open: bool = False
 
 
@@ -102,6 +104,7 @@ def seal(
         framework = found.inspection.unit.framework
         made = saving.commit(
             contract=contract,
+            progress=statements.progress,
             data=statements.data,
             code=statements.code,
             config_digest=statements.config_digest,
@@ -172,7 +175,7 @@ def here() -> dict[str, str]:
     for package in _RECORDED:
         try:
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
+        except (metadata.PackageNotFoundError, OSError):
             continue
     return found
 

@@ -239,7 +239,8 @@ class _Selection:
         if not faults:
             return None
         more = f", and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
-        reason = "part-missing" if any(fault.reason == "part-missing" for fault in faults) else "size-differs"
+        reasons = {fault.reason for fault in faults}
+        reason = next(one for one in ("part-missing", "part-unreadable", "size-differs") if one in reasons)
         return reason, "; ".join(fault.text for fault in faults[:_SHOWN]) + more
 
     def _note(self, ref: BundleRef, reason: str, text: str) -> None:

@@ -9,7 +9,8 @@ import msgspec
 
 from samestep.bundle import attempts, canonical, holds, restoring, retention, selection, verifying
 from samestep.bundle.bundles import Bundle
-from samestep.bundle.chain import Chain, marks
+from samestep.bundle.chain import Chain, Unreadable, marks
+from samestep.bundle.checksums import CHECKSUM, require_sealed, sealed
 from samestep.bundle.errors import (
     BundleRetired,
     DamageError,
@@ -79,7 +80,7 @@ class Store:
         _require_empty(storage)
         run = Run(id=new_run_id(), created=utc_text(), lineage=dict(lineage or {}))
         try:
-            storage.create(RUN_KEY, canonical.encode(msgspec.structs.asdict(run), what=RUN_KEY))
+            storage.create(RUN_KEY, sealed(canonical.encode(msgspec.structs.asdict(run), what=RUN_KEY)))
         except AlreadyThere:
             there = _read_run(storage)
             if there.id != run.id:
@@ -100,7 +101,10 @@ class Store:
             FormatError: what identifies the run cannot be read.
             StoreError: the place failed.
         """
-        return cls(storage, _read_run(storage), writing=writing)
+        run = _read_run(storage)
+        if writing:  # who made the root may have died before it was durable, and records must not outlive it
+            storage.settle([RUN_KEY])
+        return cls(storage, run, writing=writing)
 
     def select(self, **wishes: Any) -> Decision:
         """Decide from where to go on; see ``selection.select`` for the arguments."""
@@ -117,6 +121,12 @@ class Store:
             record = mark.record or (None if mark.retired else self.chain.look(mark.number))
             if isinstance(record, CommitRecord):
                 yield Bundle(record)
+
+    def unreadable(self) -> list[Unreadable]:
+        """Read the whole chain and return the records that cannot be read, newest first."""
+        return [
+            record for record in self.chain.backwards(self.chain.head()) if isinstance(record, Unreadable)
+        ]
 
     def bundle(self, name: str) -> Bundle:
         """Return the bundle of that id, or the only one whose id begins like that, or the ``latest``.
@@ -252,17 +262,22 @@ def _read_run(storage: Storage) -> Run:
                 f"{storage.url} holds no run", hint="give the root of a run, or make one by saving into it"
             ) from None
         raise FormatError(f"{what} is missing, though the run's records are there") from None
-    return _checked_run(canonical.decode(data, what=what), what)
+    return _checked_run(data, what)
 
 
-def _checked_run(tree: Any, what: str) -> Run:
+def _checked_run(data: bytes, what: str) -> Run:
+    tree = canonical.decode(data, what=what)
     schema = tree.get("schema") if isinstance(tree, dict) else None
     if schema != RUN_SCHEMA:
         raise FormatError(f"{what} is of format {ascii(schema)[:80]}; this version reads {RUN_SCHEMA}")
+    tree.pop(CHECKSUM, None)
     try:
         run = msgspec.convert(tree, Run)
+        check_id(run.id, "run")
+        check_time(run.created)
     except msgspec.ValidationError as error:
         raise FormatError(f"{what} is malformed: {error}") from None
-    check_id(run.id, "run")
-    check_time(run.created)
+    except FormatError as error:
+        raise FormatError(f"{what}: {error.message}", hint=error.hint) from None
+    require_sealed(data, what)
     return run

@@ -44,7 +44,7 @@ class Fault:
     """Something about a bundle that is not as its manifest says."""
 
     path: str  #: of the part; empty when it concerns the bundle
-    reason: str  #: ``row-open``, ``part-missing``, ``size-differs``, ``digest-differs`` or ``part-extra``
+    reason: str  #: ``row-open``, ``part-missing``, ``part-unreadable``, ``part-extra``, ``size-`` or ``digest-differs``
     text: str
 
 
@@ -88,16 +88,27 @@ def verify(storage: Storage, bundle: Bundle, level: Level = Level.FULL) -> Verif
 def size_faults(storage: Storage, manifest: Manifest) -> list[Fault]:
     """Return every part that is missing or of another size than the manifest says."""
     keys = {part_key(part.stored_in or manifest.id, part.path): part for part in manifest.parts}
-    found = storage.sizes(keys)
-    faults = []
-    for key, part in keys.items():
-        size = found[key]
-        if size is None:
-            faults.append(Fault(part.path, "part-missing", f"{part.path} is missing"))
-        elif size != part.size:
-            text = f"{part.path} has {size:,} bytes instead of {part.size:,}"
-            faults.append(Fault(part.path, "size-differs", text))
-    return faults
+    try:
+        found = storage.sizes(keys)
+    except UnreadableError:
+        return [fault for key, part in keys.items() if (fault := _size_fault_alone(storage, key, part))]
+    return [fault for key, part in keys.items() if (fault := _size_fault(part, found[key]))]
+
+
+def _size_fault_alone(storage: Storage, key: str, part: Part) -> Fault | None:
+    """Ask for one size where not all can be had: what cannot be looked at is damage of that part alone."""
+    try:
+        return _size_fault(part, storage.size(key))
+    except UnreadableError as error:
+        return Fault(part.path, "part-unreadable", error.message)
+
+
+def _size_fault(part: Part, size: int | None) -> Fault | None:
+    if size is None:
+        return Fault(part.path, "part-missing", f"{part.path} is missing")
+    if size != part.size:
+        return Fault(part.path, "size-differs", f"{part.path} has {size:,} bytes instead of {part.size:,}")
+    return None
 
 
 @contextlib.contextmanager

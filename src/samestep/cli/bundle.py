@@ -13,6 +13,7 @@ from samestep.cli.stores import JSON, ROOT, open_store, print_json, print_table,
 from samestep.errors import ExitCode
 
 if TYPE_CHECKING:
+    from samestep.bundle.bundles import Bundle
     from samestep.bundle.chain import Unreadable
     from samestep.bundle.store import Store
 
@@ -34,7 +35,7 @@ def bundle() -> None:
     """
 
 
-@bundle.command()
+@bundle.command(short_help="List the bundles of a run.")
 @ROOT
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show the N newest.")
 @JSON
@@ -66,9 +67,9 @@ def ls(root: str, limit: int, *, as_json: bool) -> ExitCode:
     return ExitCode.HOLDS if not unreadable else ExitCode.DEFECT
 
 
-@bundle.command()
+@bundle.command(short_help="Show what a bundle holds and rests on.")
 @ROOT
-@click.argument("name", metavar="BUNDLE", default="latest")
+@click.argument("name", metavar="[BUNDLE]", default="latest")
 @JSON
 def show(root: str, name: str, *, as_json: bool) -> None:
     """Show what BUNDLE holds, what becomes of every component, and what it rests on."""
@@ -90,7 +91,7 @@ def show(root: str, name: str, *, as_json: bool) -> None:
     print_table(parts_table(found), "\nParts")
 
 
-@bundle.command()
+@bundle.command(short_help="Compare what is stored with the manifests.")
 @ROOT
 @click.argument("names", metavar="[BUNDLE]...", nargs=-1)
 @click.option(
@@ -108,10 +109,10 @@ def verify(root: str, names: tuple[str, ...], level: str, *, as_json: bool) -> E
     """
     from samestep.bundle.verifying import Level
     from samestep.cli.transfer import Transfer, counted
-    from samestep.report.bundles import plain_verification, records_of, render_verification
+    from samestep.report.bundles import plain_verification, render_verification
 
     store = open_store(root, writing=False)
-    bundles, unreadable = ([store.bundle(name) for name in names], []) if names else records_of(store)
+    bundles, unreadable = ([store.bundle(name) for name in names], []) if names else _all_records(store)
     size = sum(one.manifest.size for one in bundles) if level == Level.FULL else 0
     found = []
     with Transfer("verifying", size) as transfer:
@@ -134,7 +135,7 @@ def verify(root: str, names: tuple[str, ...], level: str, *, as_json: bool) -> E
     return _none(store, quiet=as_json) if not found else ExitCode.HOLDS
 
 
-@bundle.command()
+@bundle.command(short_help="Say from which bundle a run would go on.")
 @ROOT
 @selecting
 @JSON
@@ -152,7 +153,7 @@ def select(root: str, *, wishes: dict[str, Any], as_json: bool) -> ExitCode:
     return _OUTCOMES.get(decision.outcome, ExitCode.DEFECT)
 
 
-@bundle.command()
+@bundle.command(short_help="Keep a bundle, whatever prune is told.")
 @ROOT
 @_BUNDLE
 @_PIN
@@ -169,7 +170,7 @@ def pin(root: str, name: str, pin_name: str, because: str, *, as_json: bool) -> 
         click.echo(f"{found.id}  step {found.step}  pinned ({pin_name})")
 
 
-@bundle.command()
+@bundle.command(short_help="Take a pin away.")
 @ROOT
 @_BUNDLE
 @_PIN
@@ -186,7 +187,7 @@ def unpin(root: str, name: str, pin_name: str, *, as_json: bool) -> None:
         click.echo(f"{found.id}  step {found.step}  {said}")
 
 
-@bundle.command()
+@bundle.command(short_help="Give up what the policy does not keep.")
 @ROOT
 @click.option(
     "--keep-last",
@@ -216,6 +217,14 @@ def prune(root: str, keep_last: int, keep_every: int | None, *, dry_run: bool, a
         print_json("pruning", run=store.run.id, dry_run=dry_run, **plain_pruning(pruning))
     else:
         click.echo(render_pruning(pruning, dry_run=dry_run), nl=False)
+
+
+def _all_records(store: Store) -> tuple[list[Bundle], list[Unreadable]]:
+    """Return the living bundles, and every record of the chain that cannot be read, however old it is."""
+    from samestep.report.bundles import records_of
+
+    bundles, _ = records_of(store)
+    return bundles, store.unreadable()
 
 
 def _say_unreadable(unreadable: list[Unreadable]) -> None:

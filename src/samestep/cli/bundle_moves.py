@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
+from samestep.cli.journals import RestoreNotes
 from samestep.cli.stores import (
     BEGIN_AGAIN,
     INTO,
@@ -16,6 +17,7 @@ from samestep.cli.stores import (
     open_place,
     open_store,
     print_json,
+    require_target,
     selected,
     selecting,
 )
@@ -23,6 +25,8 @@ from samestep.contract import Intent
 from samestep.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from samestep.bundle.bundles import Bundle
     from samestep.bundle.decisions import Decision
     from samestep.bundle.store import Store
@@ -32,7 +36,7 @@ _WHICH = click.option(
 )
 
 
-@click.command()
+@click.command(short_help="Put a bundle back where its framework looks.")
 @ROOT
 @INTO
 @_WHICH
@@ -70,6 +74,8 @@ def restore(
         raise UsageError("a new run needs a reason", hint="say it with --reason: it stays with the run")
     if new_root:
         _require_no_run(new_root)
+    if name is not None and not name.strip():
+        raise UsageError("--bundle names nothing", hint='say an id, the beginning of one, or "latest"')
     if abandoned and name is None:
         raise UsageError("--abandoned is about a bundle that is named", hint="name it with --bundle")
     if name is not None and (wishes["expected_environment"] or wishes["expected_world"]):
@@ -78,17 +84,19 @@ def restore(
             hint="leave out one or the other",
         )
     store = open_store(root, writing=True, run=wishes["run"])
-    named = _named(store, name, wishes, abandoned=abandoned, as_json=as_json) if name is not None else None
-    decision, found, place = _put_back(store, Path(into), named, wishes, as_json=as_json)
+    target = require_target(into, store.storage)
+    with contextlib.closing(RestoreNotes()) as notes:
+        named = _named(store, name, wishes, notes, abandoned=abandoned, as_json=as_json) if name else None
+        decision, found, place = _put_back(store, target, named, wishes, notes, as_json=as_json)
     _say_notes(store)
     new = begin_new_run(store, found, open_place(new_root), reason) if new_root else None
-    _say_restored(decision, found, place, new, Path(into), as_json=as_json)
+    _say_restored(decision, found, place, new, target, journal=notes.path, as_json=as_json)
     if intent != Intent.RESUME and not as_json:
         _say_beside(found)
     return ExitCode.HOLDS
 
 
-@click.command()
+@click.command(short_help="Copy a bundle to another root.")
 @ROOT
 @click.argument("target")
 @_WHICH
@@ -114,7 +122,7 @@ def copy(root: str, target: str, name: str | None, *, begin_again: str, as_json:
         click.echo(f"{found.id}  step {found.step}  copied to {target} as {made.id}")
 
 
-@click.command()
+@click.command(short_help="Write the weights as a plain folder.")
 @ROOT
 @INTO
 @_WHICH
@@ -122,8 +130,9 @@ def copy(root: str, target: str, name: str | None, *, begin_again: str, as_json:
 def export(root: str, into: str, name: str | None, *, as_json: bool) -> None:
     """Write the weights of a bundle as a plain folder that transformers and safetensors open as it is."""
     store = open_store(root, writing=True)
+    target = require_target(into, store.storage)
     found = selected(store, name, str(Intent.WEIGHTS))
-    place = _exported(store, found, Path(into))
+    place = _exported(store, found, target)
     _say_notes(store)
     if as_json:
         print_json("exported", run=store.run.id, bundle=found.id, step=found.step, path=str(place))
@@ -142,7 +151,9 @@ def _require_no_run(root: str) -> None:
     raise UsageError(f"{root} already holds {there.run.id}", hint="give the new run a root of its own")
 
 
-def _named(store: Store, name: str, wishes: dict[str, Any], *, abandoned: bool, as_json: bool) -> Bundle:
+def _named(
+    store: Store, name: str, wishes: dict[str, Any], notes: RestoreNotes, *, abandoned: bool, as_json: bool
+) -> Bundle:
     """Return the bundle of that name, after saying what selection thinks of it.
 
     Raises:
@@ -153,6 +164,7 @@ def _named(store: Store, name: str, wishes: dict[str, Any], *, abandoned: bool, 
 
     found = store.bundle(name)
     decision = store.select(**wishes | {"policy": "fallback"})
+    notes.decided(decision, named=found.id)
     against = passed_over(store, found, decision)
     if against and not abandoned and wishes["intent"] is Intent.RESUME:
         raise RequestError(
@@ -169,7 +181,13 @@ def _named(store: Store, name: str, wishes: dict[str, Any], *, abandoned: bool, 
 
 
 def _put_back(
-    store: Store, into: Path, named: Bundle | None, wishes: dict[str, Any], *, as_json: bool
+    store: Store,
+    into: Path,
+    named: Bundle | None,
+    wishes: dict[str, Any],
+    notes: RestoreNotes,
+    *,
+    as_json: bool,
 ) -> tuple[Decision | None, Bundle, Path]:
     from samestep.bundle.placing import put_back_selected
     from samestep.cli.transfer import Transfer, counted
@@ -179,12 +197,14 @@ def _put_back(
 
         def place(store: Store, bundle: Bundle, into: Path) -> Path:
             transfer.expect(bundle.manifest.size)
-            return _placed(store, bundle, into, wishes["intent"])
+            with notes.restoring(bundle):
+                return _placed(store, bundle, into, wishes["intent"])
 
         if named is not None:
             return None, named, place(store, named, into)
 
         def show(decision: Decision) -> None:
+            notes.decided(decision)
             if decision.outcome == "resume":
                 click.echo(decision.text(), err=as_json)
 
@@ -227,7 +247,14 @@ def _say_beside(found: Bundle) -> None:
 
 
 def _say_restored(
-    decision: Decision | None, found: Bundle, place: Path, new: Store | None, into: Path, *, as_json: bool
+    decision: Decision | None,
+    found: Bundle,
+    place: Path,
+    new: Store | None,
+    into: Path,
+    *,
+    journal: Path | None,
+    as_json: bool,
 ) -> None:
     from samestep.bundle.placing import other_pick
 
@@ -241,6 +268,7 @@ def _say_restored(
             path=str(place),
             framework_would_take=other or None,
             new_run=new.run.id if new else None,
+            journal=str(journal) if journal else None,
         )
         return
     click.echo(f"{found.id}  step {found.step}  is in {place}")

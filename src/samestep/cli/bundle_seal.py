@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
+from samestep.cli.journals import attempt_journal
 from samestep.cli.stores import BEGIN_AGAIN, JSON, open_place, pairs, print_json
-from samestep.errors import UsageError
+from samestep.errors import SamestepError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from samestep.bundle.attempts import Attempt
     from samestep.bundle.bundles import Bundle
+    from samestep.bundle.carrying import Carrier
     from samestep.bundle.decisions import Decision
     from samestep.bundle.sealing import Statements
     from samestep.bundle.store import Store
     from samestep.bundle.watching import Seen
-    from samestep.journal import Journal
 
 _LOOK_SECONDS = 1.0
 
 
-@click.command()
+@click.command(short_help="Turn a finished checkpoint into a bundle.")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--run", "root", required=True, metavar="ROOT", help="The run's root; made if it is not there.")
 @click.option(
@@ -34,6 +37,8 @@ _LOOK_SECONDS = 1.0
 @click.option("--irrelevant", multiple=True, metavar="NAME=REASON", help="A component that does not matter.")
 @click.option("--allow-open", is_flag=True, help="Seal with open rows: usable for its weights only.")
 @click.option("--data-version", default="", metavar="TEXT", help="Version of the data set.")
+@click.option("--code", multiple=True, metavar="NAME=TEXT",
+              help="What identifies the code; by default the commit checked out here.")  # fmt: skip
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Keep this file's digest.")
 @click.option("--watch", is_flag=True, help="Seal every new checkpoint below FOLDER, until interrupted.")
 @click.option("--settle", type=click.FloatRange(min=0), default=2.0, show_default=True, metavar="SECONDS",
@@ -48,6 +53,7 @@ def seal(
     rebuilt: tuple[str, ...],
     irrelevant: tuple[str, ...],
     data_version: str,
+    code: tuple[str, ...],
     config: Path | None,
     settle: float,
     begin_again: str,
@@ -59,15 +65,17 @@ def seal(
 
     FOLDER is a checkpoint of any framework, or a file. Unchanged files are stored once. A checkpoint that is not
     whole or changes meanwhile is refused, and so is one that leaves open what becomes of a component. A run whose
-    bundles cannot be resumed from is not gone on with unless --begin-again says why.
+    bundles are damaged is not gone on with unless --begin-again says why.
     """
     from samestep.bundle.manifest import Data
     from samestep.bundle.sealing import Statements
+    from samestep.process.revision import code_version
 
     statements = Statements(
         irrelevant=pairs(irrelevant, "--irrelevant"),
         rebuilt=pairs(rebuilt, "--rebuilt"),
         data=Data(version=data_version),
+        code=pairs(code, "--code") or code_version(Path.cwd()),
         config_digest=_digest_of(config),
         allow_open=allow_open,
     )
@@ -89,17 +97,37 @@ def _seal_one(
 
     checkpoint = look_at(folder, step)
     checked_contract(checkpoint, statements)  # before an attempt is registered, which fences every older one
-    store, _, attempt = _sealing_attempt(root, begin_again, checkpoint.step)
-    with Transfer("sealing", sum(state.size for state in checkpoint.files.values())) as transfer:
-        made = make(attempt, checkpoint, statements, report=transfer.report)
+    store, decision, attempt = _sealing_attempt(root, begin_again, checkpoint.step)
+    size = sum(state.size for state in checkpoint.files.values())
+    with _carried(store, decision, attempt) as carrier, Transfer("sealing", size) as transfer:
+        made = make(attempt, checkpoint, statements, report=transfer.report, carrier=carrier)
     _say_sealed(store, made, str(folder), as_json=as_json)
+
+
+@contextlib.contextmanager
+def _carried(store: Store, decision: Decision, attempt: Attempt) -> Iterator[Carrier | None]:
+    """Keep the journal of an attempt, which its commits carry into the store; that it lacks something is said."""
+    from samestep.bundle.carrying import Carrier
+
+    try:
+        journal = attempt_journal(decision, attempt)
+    except (SamestepError, OSError) as error:
+        click.echo(f"beware: there is no journal of {attempt.id}: {error}", err=True)
+        yield None
+        return
+    with journal:
+        carrier = Carrier(journal, store.storage, attempt.id)
+        try:
+            yield carrier
+        finally:
+            if carrier.problem:
+                click.echo(f"beware: the journal is not complete: {carrier.problem}", err=True)
 
 
 def _watch(
     folder: Path, root: str, statements: Statements, settle: float, begin_again: str, *, as_json: bool
 ) -> None:
     """Seal until interrupted; what is finished by then is sealed before the verb ends."""
-    from samestep.bundle.carrying import Carrier
     from samestep.bundle.watching import Watcher
 
     store, decision, attempt = _sealing_attempt(root, begin_again)
@@ -110,37 +138,22 @@ def _watch(
         elif seen.problem is not None:
             click.echo(f"{seen.path} is not sealed: {seen.problem.message}", err=True)
 
-    with _journal(decision, attempt) as journal:
-        carrier = Carrier(journal, store.storage, attempt.id)
+    with _carried(store, decision, attempt) as carrier:
         watcher = Watcher(
             folder, attempt, statements, already=store.bundles(), settle_seconds=settle, carrier=carrier
         )
         try:
-            click.echo(f"watching {folder}; journal {journal.path}", err=True)
+            journal = f"; journal {carrier.path}" if carrier else ""
+            click.echo(f"watching {folder}{journal}", err=True)
             watcher.watch(tell, interval=min(_LOOK_SECONDS, max(settle / 2, 0.1)))
         except KeyboardInterrupt:
             for seen in watcher.finish():
                 tell(seen)
-            carrier.note("ended", outcome="interrupted", step=attempt.newest and attempt.newest.bundle.step)
-            carrier.carry()
+            if carrier:
+                step = attempt.newest.bundle.step if attempt.newest else None
+                carrier.note("ended", outcome="interrupted", step=step)
+                carrier.carry()
             raise
-        finally:
-            if carrier.problem:
-                click.echo(f"the journal is not complete: {carrier.problem}", err=True)
-
-
-def _journal(decision: Decision, attempt: Attempt) -> Journal:
-    """Begin the journal of an attempt beside the project, with what was decided."""
-    from samestep.cli.commands import keep_from_git, project_root
-    from samestep.journal import Journal
-
-    state = project_root(Path.cwd()) / ".samestep"
-    journal = Journal.open(state / "journal" / attempt.id, attempt.id)
-    keep_from_git(state)
-    resumed = attempt.newest.bundle.id if attempt.newest else None
-    journal.append("attempt-started", run=decision.run, ordinal=attempt.ordinal, number=attempt.number)
-    journal.append("decision", **msgspec.to_builtins(decision), continued=resumed)
-    return journal
 
 
 def _sealing_attempt(root: str, begin_again: str, step: int | None = None) -> tuple[Store, Decision, Attempt]:

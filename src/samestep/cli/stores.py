@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +15,9 @@ from samestep.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from samestep.bundle.bundles import Bundle
+    from samestep.bundle.errors import StoreError
     from samestep.bundle.storage.base import Storage
     from samestep.bundle.store import Store
     from samestep.report.bundles import Table
@@ -130,7 +131,26 @@ def _require_nothing(place: Storage) -> None:
 def _require_no_file(folder: Path) -> None:
     for above in (folder, *folder.parents):
         if above.exists() and not above.is_dir():
-            raise UsageError(f"{above} is a file, and {folder} was to be a folder")
+            below = "" if above == folder else f", so {folder} cannot be there"
+            raise UsageError(f"{above} is a file and no folder{below}", hint="name a folder")
+
+
+def require_target(into: str, place: Storage) -> Path:
+    """Return the folder to bring something to, which may be missing.
+
+    Raises:
+        UsageError: it cannot be a folder, or lies inside the store itself.
+    """
+    from samestep.bundle.storage.local import LocalStorage
+
+    folder = Path(into)
+    _require_no_file(folder.absolute())
+    if isinstance(place, LocalStorage) and folder.resolve().is_relative_to(place.root.resolve()):
+        raise UsageError(
+            f"{into} lies inside {place.root}, where the run's bundles are",
+            hint="name a folder outside of it",
+        )
+    return folder
 
 
 def open_store(root: str, *, writing: bool, run: str | None = None) -> Store:
@@ -155,10 +175,19 @@ def open_store(root: str, *, writing: bool, run: str | None = None) -> Store:
     except StoreMissing as error:
         _require_nothing(place)
         if run is None:
-            raise
+            raise _missing(place, error) from error
         raise UsageError(
             f"{error.message}, and {run} was asked for", hint="give the root of the run that you mean"
         ) from error
+
+
+def _missing(place: Storage, error: StoreError) -> StoreError:
+    from samestep.bundle.errors import StoreMissing
+    from samestep.bundle.storage.local import LocalStorage
+
+    gone = isinstance(place, LocalStorage) and not place.root.exists()
+    hint = "give the root of a run: the folder or URL that samestep bundle seal --run was given"
+    return StoreMissing(f"{place.url} does not exist" if gone else error.message, hint=hint)
 
 
 def selected(store: Store, name: str | None, intent: str = "resume") -> Bundle:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 from samestep.contract.redaction import redacted, redacted_text
+from samestep.process.revision import ask_git
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from samestep.drill.options import DrillOptions
 
-GIT_TIMEOUT_SECONDS = 10
 _NO_SETTINGS = frozenset(
     {"command", "project", "working_folder", "run_folder", "replay", "earlier", "origins", "sample_values"}
     | {"full_digest_every"}
@@ -35,8 +32,8 @@ def provenance(options: DrillOptions) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "interpreter": sys.executable,
         "project": str(options.project),
-        "commit": _git(options.project, "rev-parse", "HEAD"),
-        "uncommitted_changes": bool(_git(options.project, "status", "--porcelain")),
+        "commit": ask_git(options.project, "rev-parse", "HEAD") or "",
+        "uncommitted_changes": bool(ask_git(options.project, "status", "--porcelain")),
         "environment": {name: os.environ[name] for name in _SHOWN_VARIABLES if name in os.environ},
         "settings": {
             field.name: _setting(options, field.name)
@@ -61,17 +58,3 @@ def _shown(value: Any) -> Any:
     if isinstance(value, list):
         return [_shown(item) for item in value]
     return value if value is None or isinstance(value, bool | int | float) else redacted_text(str(value))
-
-
-def _git(folder: Path, *words: str) -> str:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words],  # noqa: S607 - the user's own git
-            capture_output=True,
-            text=True,
-            timeout=GIT_TIMEOUT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,10 @@ if TYPE_CHECKING:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and what leads to it, so that none of the new names is lost in a power cut.
+    """Make a folder and what leads to it, so that none of the names is lost in a power cut.
+
+    The folders that are there are synced as well, up to where their file system begins: whoever made them may not
+    have come to that yet.
 
     Raises:
         OSError: it cannot be made.
@@ -20,6 +24,11 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for place in reversed(made):
         sync(place.parent)
+    place = made[-1].parent if made else folder
+    while place != place.parent and place.stat().st_dev == place.parent.stat().st_dev:
+        with contextlib.suppress(PermissionError):
+            sync(place.parent)
+        place = place.parent
 
 
 def sync(path: Path) -> None:

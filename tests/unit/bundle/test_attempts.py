@@ -16,6 +16,7 @@ from samestep.bundle.errors import (
     DecisionOutdated,
     FencedError,
     FormatError,
+    StepBehind,
     StoreError,
 )
 from samestep.bundle.manifest import COMPONENTS, Row
@@ -289,7 +290,7 @@ def test_a_lost_reply_to_a_registration_makes_one_attempt():
 def test_going_back_within_a_run_is_refused():
     _, attempt = started(MemoryStorage())
     save(attempt, 5)
-    with pytest.raises(StoreError, match="step 4 was asked for"):
+    with pytest.raises(StepBehind, match="step 4 was asked for"):
         attempt.begin(step=4)
     save(attempt, 5)
 
@@ -304,7 +305,7 @@ def test_a_run_of_open_bundles_goes_on_though_none_can_be_resumed():
     assert store.select().outcome == "damaged"
     second = store.register(None, "seals", begin_again="its rows are open")
     assert second.newest == older.record
-    with pytest.raises(StoreError, match="step 4 was asked for"):
+    with pytest.raises(StepBehind, match="step 4 was asked for"):
         second.begin(step=4)
     newer = save(second, 6, contract=OPEN, allow_open_rows=True)
     assert newer.manifest.parent.id == older.id

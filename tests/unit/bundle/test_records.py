@@ -16,6 +16,7 @@ from record_samples import (
     references,
 )
 from samestep.bundle import canonical
+from samestep.bundle.checksums import sealed
 from samestep.bundle.errors import FormatError
 from samestep.bundle.manifest import Parent, Row, Timings
 from samestep.bundle.records import (
@@ -35,8 +36,9 @@ OLD, NEW = references()
 def rewritten(record, change):
     """Return the bytes of a record after its JSON was changed by hand, spelled canonically."""
     tree = json.loads(encode_record(record))
+    del tree["xxh3"]
     change(tree)
-    return canonical.dump(tree, "it")
+    return sealed(canonical.dump(tree, "it"))
 
 
 def refused(data, number, message):
@@ -145,9 +147,17 @@ def test_a_record_changed_by_hand_is_refused(name):
 def test_a_record_with_something_after_it_or_cut_short_is_refused():
     data = encode_record(commit())
     refused(data + b"{}\n", 5, "cannot be read as JSON")
-    refused(data + b"\n", 5, "not spelled canonically")
+    refused(data + b"\n", 5, "does not end with its checksum")
     for length in range(0, len(data), 97):
         refused(data[:length], 5, "cannot be read as JSON")
+
+
+def test_a_record_that_reads_well_and_is_not_what_was_written_is_refused():
+    data = encode_record(commit())
+    assert data.count(b'"step":300,') == 1
+    refused(data.replace(b'"step":300,', b'"step":310,'), 5, "changed after it was written")
+    refused(data[:-28] + b"}\n", 5, "does not end with its checksum")
+    refused(data[:-4] + b'0"}\n', 5, "changed after it was written")
 
 
 def test_a_record_under_another_number_is_refused():

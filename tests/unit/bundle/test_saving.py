@@ -136,6 +136,26 @@ def test_a_commit_of_unknown_outcome_can_be_repeated_and_is_made_once(fault):
     assert save(attempt, 2).manifest.parent.id == bundle.id
 
 
+def test_a_commit_of_unknown_outcome_that_is_met_is_made_durable_before_it_counts():
+    storage = MemoryStorage()
+    _, attempt = started(storage)
+    saving = attempt.begin(step=1)
+    add_files(saving, 1)
+    storage.after = lambda operation, key: _fail(operation == "create" and key.startswith("chain/"))
+    with pytest.raises(StoreError):
+        saving.commit(contract=REST)
+    storage.after = lambda _operation, _key: None
+    storage.log.clear()
+    attempt.catch_up()
+    assert storage.log == [("settle", record_key(2))]
+    assert saving.commit(contract=REST).number == 2
+
+
+def _fail(now):
+    if now:
+        raise StoreError("the place failed")
+
+
 def test_a_later_commit_takes_in_an_earlier_one_of_unknown_outcome():
     storage = MemoryStorage()
     store, attempt, saving = begun(storage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import shutil
@@ -206,7 +207,8 @@ def test_deepspeed_finds_what_was_put_back(store, attempt, forge, tmp_path):
     bundle = seal(attempt, folder, stated)
     put_back(store, bundle, tmp_path / "fresh")
     assert (tmp_path / "fresh" / "latest").read_text() == "global_step4"
-    assert [part.rank for part in bundle.manifest.parts] == [None, 0]
+    ranks = {part.path: part.rank for part in bundle.manifest.parts}
+    assert ranks == {"mp_rank_00_model_states.pt": None, "zero_pp_rank_0_mp_rank_00_optim_states.pt": 0}
 
 
 def test_a_bundle_found_damaged_while_it_is_put_back_gives_way_to_an_older_one(
@@ -473,14 +475,14 @@ def test_folders_are_closed_again_when_one_below_them_goes(trained, monkeypatch)
 
     def scandir(folder):
         if Path(folder).name == "nested":
-            raise FileNotFoundError(folder)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
         return original(folder)
 
     monkeypatch.setattr(folders.os, "scandir", scandir)
     unit = find_units(trained.parent)[0]
     with warnings.catch_warnings(record=True) as left_open:
         warnings.simplefilter("always")
-        with pytest.raises(FileNotFoundError):
+        with pytest.raises(StoreError, match="nested cannot be sealed: No such file"):
             states_of(trained.parent, unit)
         gc.collect()
     assert left_open == []

@@ -5,7 +5,7 @@ import pytest
 
 from bundle_memory import MemoryStorage
 from bundle_samples import REST, add_files, again, save, started
-from samestep.bundle.errors import AllDamaged, NothingToResume, StoreError
+from samestep.bundle.errors import AllDamaged, NothingToResume, StoreError, UnreadableError
 from samestep.bundle.identity import new_nonce, new_run_id
 from samestep.bundle.manifest import Row, World
 from samestep.bundle.records import encode_record, record_key
@@ -93,6 +93,28 @@ def test_a_bundle_with_a_damaged_part_is_set_aside_for_an_older_whole_one(how, r
     assert decision.bundle == older.id
     assert reasons(decision) == [(newer.id, reason)]
     assert "state/optimizer.bin" in decision.set_aside[0].text
+
+
+def test_a_part_that_cannot_even_be_looked_at_is_damage_of_its_bundle_alone(monkeypatch):
+    storage = MemoryStorage()
+    store, attempt = started(storage)
+    older, newest = save(attempt, 1), save(attempt, 2)
+    spoilt = newest.key_of(newest.manifest.parts[1])
+    size = storage.size
+
+    def look(key):
+        if key == spoilt:
+            raise UnreadableError(f"cannot look at {key}: Input/output error (EIO)")
+        return size(key)
+
+    monkeypatch.setattr(storage, "size", look)
+    monkeypatch.setattr(storage, "sizes", lambda keys: {key: look(key) for key in keys})
+    decision = store.select()
+    assert decision.bundle == older.id
+    assert reasons(decision) == [(newest.id, "part-unreadable")]
+    assert spoilt in decision.text()
+    assert [fault.reason for fault in store.verify(newest).faults] == ["part-unreadable"]
+    assert store.verify(older).holds
 
 
 def test_the_policy_strict_refuses_to_go_past_a_damaged_bundle():

@@ -44,10 +44,11 @@ def test_a_run_is_made_once_and_a_lost_reply_to_that_is_a_success():
         (lambda data: data.replace(b"samestep.run/1", b"samestep.run/9"), "run/9"),
         (lambda data: data[:-5], "JSON"),
         (lambda data: data.replace(b'"r-', b'"x-'), "not the id"),
-        (lambda data: data.replace(b'run/1"}', b'run/1","x":1}'), "malformed"),
+        (lambda data: data.replace(b'run/1"', b'run/1","x":1'), "malformed"),
+        (lambda data: data.replace(b'"created":"2', b'"created":"3'), "changed after it was written"),
         (lambda _: b"[]\n", "format"),
     ],
-    ids=["newer", "torn", "id", "unknown field", "list"],
+    ids=["newer", "torn", "id", "unknown field", "another time", "list"],
 )
 def test_an_identity_that_cannot_be_read_is_refused(change, says):
     storage = MemoryStorage()

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from forging import Forge
+from samestep.bundle.carrying import read_carried
 from samestep.bundle.decisions import Decision
 from samestep.bundle.errors import AllDamaged, StoreError
 from samestep.bundle.sealing import seal
@@ -255,7 +257,7 @@ def test_looking_leaves_no_trace(store, verb):
 
 
 def test_a_place_without_a_run_is_named(here):
-    with pytest.raises(SamestepError, match="holds no run"):
+    with pytest.raises(SamestepError, match="nowhere does not exist"):
         run("ls", "nowhere")
     assert not (here / "nowhere").exists()
 
@@ -390,6 +392,33 @@ def test_nothing_is_kept_in_the_memory_of_a_command_that_ends(here):
         run("seal", "out/checkpoint-240", "--run", "memory:")
 
 
+@pytest.mark.parametrize("verb", ["restore", "export"])
+def test_a_target_that_cannot_be_one_is_refused_before_anything_is_decided(store, here, verb):
+    (here / "file").write_text("x")
+    for into, says in {
+        "file": "file is a file and no folder",
+        "file/below": "is a file and no folder, so .*file/below cannot be there",
+        store: "lies inside",
+        "store/bundles": "lies inside",
+    }.items():
+        with pytest.raises(UsageError, match=says):
+            run(verb, store, "--into", into)
+    assert (here / "file").read_text() == "x"
+
+
+def test_verify_reads_every_record_also_of_bundles_that_are_given_up(store, here):
+    run("prune", store, "--keep-last", "1")
+    assert run("verify", store).code == ExitCode.HOLDS
+    first = store / "chain" / "0000000002.json"
+    first.chmod(0o644)
+    first.write_bytes(first.read_bytes().replace(b'"step":240', b'"step":241'))
+    assert run("select", store).code == ExitCode.HOLDS  # nobody needs it to go on
+    shown = run("verify", store)
+    assert shown.code == ExitCode.DEFECT
+    assert "record 2 cannot be read: unknown-format: record 2 of r-" in shown.out
+    assert "was changed after it was written" in shown.out
+
+
 def test_a_target_in_the_way_is_said_as_such(store, here):
     (here / "fresh" / "checkpoint-480").mkdir(parents=True)
     (here / "fresh" / "checkpoint-480" / "kept").write_text("mine")
@@ -415,16 +444,126 @@ def test_seal_goes_on_with_nothing_but_damage_only_when_told_why(store, here, fo
     assert run("select", store).code == ExitCode.HOLDS
 
 
-def test_a_series_with_open_rows_goes_on_when_told(here, forge):
+def test_a_series_with_open_rows_goes_on_by_itself(here, forge):
     for step in (8, 16):
         forge.torch_file(here / f"step-{step}" / "ckpt.pt", forge.checkpoint(step))
-    words = ["--run", "open", "--allow-open"]
-    run("seal", "step-8", *words)
-    with pytest.raises(AllDamaged, match="row-open"):
-        run("seal", "step-16", *words)
-    run("seal", "step-16", *words, "--begin-again", "all of them are open")
+        run("seal", f"step-{step}", "--run", "open", "--allow-open")
     newest = run("show", "open", "--json").json["manifest"]
     assert newest["parent"]["id"] == ids("open")[1]
+    registered = json.loads((here / "open" / "chain" / "0000000003.json").read_text())
+    assert "leave components open" in registered["reason"]
+    assert run("select", "open").code == ExitCode.DEFECT
+
+
+def repository(folder):
+    for words in (
+        ["init", "-q"],
+        ["add", "train.py"],
+        ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "one"],
+    ):
+        subprocess.run(["git", "-C", str(folder), *words], check=True, timeout=30)
+
+
+def code_of(root):
+    return run("show", root, "--json").json["manifest"].get("code", {})
+
+
+def test_seal_keeps_which_code_was_checked_out_and_whether_it_was_changed(here):
+    run("seal", "out/checkpoint-240", "--run", "none")
+    assert code_of("none") == {}
+    (here / "train.py").write_text("1")
+    repository(here)
+    run("seal", "out/checkpoint-240", "--run", "clean")
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert code_of("clean") == {"commit": commit, "changed": "no"}
+    (here / "train.py").write_text("2")
+    run("seal", "out/checkpoint-240", "--run", "changed")
+    assert code_of("changed") == {"commit": commit, "changed": "yes"}
+    run("seal", "out/checkpoint-240", "--run", "said", "--code", "image=train:7")
+    assert code_of("said") == {"image": "train:7"}
+    with pytest.raises(UsageError, match="--code 7 says nothing"):
+        run("seal", "out/checkpoint-240", "--run", "wrong", "--code", "7")
+
+
+def journal_of(folder, kind):
+    (path,) = (folder / ".samestep" / "journal").glob(f"{kind}-*/*.jsonl")
+    return read_journal(path).events
+
+
+def test_one_seal_writes_its_decision_and_its_save_into_a_journal_that_the_commit_carries(here):
+    run("seal", "out/checkpoint-240", "--run", "store")
+    events = journal_of(here, "a")
+    assert [event.event for event in events] == [
+        "journal-opened", "attempt-started", "decision", "save-asked", "save-durable", "save-committed",
+    ]  # fmt: skip
+    assert events[2].values.keys() >= set(Decision.__struct_fields__)
+    store = Store.open(open_storage("store"), writing=False)
+    (bundle,) = store.bundles()
+    carried = read_carried(store.storage, bundle.manifest.attempt)
+    assert [event.event for event in carried.events] == [event.event for event in events[:4]]
+
+
+def test_restore_writes_every_decision_and_what_became_of_it_into_a_journal(store, here):
+    newest, older = ids(store)
+    damage(store, newest)
+    shutil.rmtree(here / ".samestep")
+    shown = run("restore", store, "--into", "fresh", "--json").json
+    events = [event for event in journal_of(here, "restore") if event.event != "journal-opened"]
+    assert shown["journal"].startswith(str(here / ".samestep" / "journal" / "restore-"))
+    assert [(event.event, event.values["bundle"]) for event in events] == [
+        ("decision", newest), ("restore-begun", newest), ("restore-ended", newest),
+        ("decision", older), ("restore-begun", older), ("restore-ended", older),
+    ]  # fmt: skip
+    assert events[2].values["outcome"].startswith("bundle-damaged: ")
+    assert events[3].values["set_aside"][0]["reason"] == "digest-differs"
+    assert events[5].values["outcome"] == "done"
+
+
+def test_a_restore_that_is_refused_or_named_is_in_a_journal_too(store, here):
+    newest, older = ids(store)
+    shutil.rmtree(here / ".samestep")
+    run("restore", store, "--into", "fresh", "--bundle", older)
+    assert [event.values["named"] for event in journal_of(here, "restore") if event.event == "decision"] == [
+        older
+    ]
+    shutil.rmtree(here / ".samestep")
+    (store / "bundles" / newest / "optimizer.pt").unlink()
+    with pytest.raises(AllDamaged):
+        run("restore", store, "--into", "other", "--policy", "strict")
+    assert [event.values["outcome"] for event in journal_of(here, "restore")[1:]] == ["refused"]
+
+
+def test_a_journal_that_cannot_be_written_keeps_nothing_from_being_sealed_or_restored(store, here, forge):
+    shutil.rmtree(here / ".samestep")
+    (here / ".samestep").write_text("in the way")
+    forge.trainer_checkpoint(here / "out" / "checkpoint-720", 720)
+    assert "beware: there is no journal of a-" in run("seal", "out/checkpoint-720", "--run", store).err
+    shown = run("restore", store, "--into", "fresh")
+    assert "beware: what was decided is in no journal: " in shown.err
+    assert (here / "fresh" / "checkpoint-720").is_dir()
+
+
+def test_weights_in_shards_of_transformers_are_exported_as_they_lie(here, forge):
+    folder = here / "out" / "checkpoint-960"
+    forge.trainer_checkpoint(folder, 960)
+    (folder / "model.safetensors").unlink()
+    shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    for number, shard in enumerate(shards):
+        forge.safetensors(folder / shard, f"layer.{number}")
+    index = {
+        "metadata": {"total_size": 32},
+        "weight_map": {f"layer.{n}": shard for n, shard in enumerate(shards)},
+    }
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    run("seal", folder, "--run", "sharded")
+    run("export", "sharded", "--into", "weights")
+    names = {path.name for path in (here / "weights").iterdir()}
+    assert names >= {*shards, "model.safetensors.index.json"}
+    assert not names & {"optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"}
+    for name in (*shards, "model.safetensors.index.json"):
+        assert (here / "weights" / name).read_bytes() == (folder / name).read_bytes()
 
 
 def test_copy_goes_on_with_nothing_but_damage_only_when_told_why(store, here, forge):

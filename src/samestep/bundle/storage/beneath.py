@@ -53,16 +53,25 @@ def folder_names(prefix: str) -> tuple[str, ...]:
 def make_root(root: Path) -> None:
     """Make the root and the folders above it, each durable in the one above.
 
-    One that is there is synced as well: whoever made it may not have come to that yet.
+    Those that are there are synced as well, up to where their file system begins: whoever made them may not have
+    come to that yet.
 
     Raises:
         OSError: a folder cannot be made or synced.
     """
-    missing = [place for place in (root, *root.parents) if not place.exists()]
-    for place in reversed(missing or [root]):
+    made = [place for place in (root, *root.parents) if not system.again(place.exists)] or [root]
+    for place in reversed(made):
         system.make_folder(str(place))
-        with contextlib.suppress(PermissionError), opened(place.parent) as above:
-            system.sync(above)
+        _sync_above(place)
+    place = made[-1].parent
+    while place != place.parent and system.again(place.stat).st_dev == system.again(place.parent.stat).st_dev:
+        _sync_above(place)
+        place = place.parent
+
+
+def _sync_above(place: Path) -> None:
+    with contextlib.suppress(PermissionError), opened(place.parent) as above:
+        system.sync(above)
 
 
 @contextlib.contextmanager

@@ -5,18 +5,25 @@ from __future__ import annotations
 import bisect
 import itertools
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from samestep.bundle.storage import system
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 Buffer = bytes | bytearray | memoryview
 
+JOINED_BYTES: Final = 256 << 10
+"""Small pieces are joined before they are copied, as many as make up so much: a copy less each is not worth a turn."""
+
 
 class BufferContent:
     """Bytes in memory; several pieces count as one after the other, and none is copied before it is read.
+
+    The pieces are kept as they came. Views of many thousands would have the garbage collector look at every object
+    of the process.
 
     Args:
         pieces: contiguous buffers, of any item type. They must not change until they are stored.
@@ -26,9 +33,9 @@ class BufferContent:
     """
 
     def __init__(self, *pieces: Buffer) -> None:
-        views = [memoryview(piece) for piece in pieces]
-        self._views = [view.cast("B") for view in views if view.nbytes]
-        self._starts = [0, *itertools.accumulate(view.nbytes for view in self._views)]
+        sizes = [_size_of(piece) for piece in pieces]
+        self._pieces = [piece for piece, size in zip(pieces, sizes, strict=True) if size]
+        self._starts = [0, *itertools.accumulate(filter(None, sizes))]
         self.size: int = self._starts[-1]
 
     def read_into(self, offset: int, target: memoryview) -> None:
@@ -37,15 +44,19 @@ class BufferContent:
         Raises:
             OSError: there are not enough.
         """
-        if offset + len(target) > self.size:
-            raise OSError(f"{self.size:,} bytes are there, {offset + len(target):,} were asked for")
-        index, done = bisect.bisect_right(self._starts, offset) - 1, 0
-        while done < len(target):
-            begin = offset + done - self._starts[index]
-            piece = self._views[index][begin : begin + len(target) - done]
-            _copy(piece, target[done : done + len(piece)])
-            done += len(piece)
-            index += 1
+        end = offset + len(target)
+        if end > self.size:
+            raise OSError(f"{self.size:,} bytes are there, {end:,} were asked for")
+        index, at = bisect.bisect_right(self._starts, offset) - 1, offset
+        while at < end:
+            start = self._starts[index]
+            whole = bisect.bisect_right(self._starts, min(end, at + JOINED_BYTES)) - 1 if at == start else 0
+            behind = max(whole, index + 1)
+            stop = min(end, self._starts[behind])
+            target[at - offset : stop - offset] = _joined(self._pieces[index:behind])[
+                at - start : stop - start
+            ]
+            index, at = behind, stop
 
 
 class FileContent:
@@ -60,7 +71,7 @@ class FileContent:
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
-        seen = path.stat()
+        seen = system.again(path.stat)
         self._seen = _state(seen)
         self.size = seen.st_size
 
@@ -84,5 +95,12 @@ def _state(seen: os.stat_result) -> tuple[int, ...]:
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
-def _copy(source: memoryview, target: memoryview) -> None:
-    target[:] = source
+def _size_of(piece: Buffer) -> int:
+    view = memoryview(piece)
+    if not view.contiguous:
+        raise TypeError("only contiguous memory can be stored")
+    return view.nbytes
+
+
+def _joined(pieces: Sequence[Buffer]) -> Buffer:
+    return memoryview(pieces[0]).cast("B") if len(pieces) == 1 else b"".join(pieces)

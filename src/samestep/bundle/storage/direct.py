@@ -19,25 +19,20 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Final
 
-from blake3 import blake3
-
-from samestep.bundle.digests import CHUNK_BYTES, CHUNKED, chunk_count, chunk_range, combine
+from samestep.bundle.digests import CHUNK_BYTES, ChunkDigests, chunk_count, chunk_range, read_and_digest
 from samestep.bundle.storage import system
-from samestep.bundle.storage.base import Written
 from samestep.bundle.storage.failures import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from samestep.bundle.storage.base import Content
+    from samestep.bundle.storage.base import Content, Written
 
-WRITERS: Final = 2
+WRITERS: Final = 3
 BUFFERS: Final = 3
 BLOCK_BYTES: Final = 4096
 DIRECT_BYTES: Final = 1 << 20
 """Smaller parts go through the page cache, which gathers them."""
-SLICE_BYTES: Final = 2 << 20
-"""Gathered and digested at a time, while they are in the processor's cache."""
 REFUSED: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM})
 
 
@@ -45,6 +40,12 @@ class Ring:
     """A few page-aligned buffers that every writer of the process shares; they bound the memory of a save.
 
     They are kept once they were used: fresh memory costs ten times as much as the copy into it.
+
+    Who shares them takes turns at the disk, too. One buffer is enough to keep it busy; of several transfers at once
+    all would end together, and the disk then wait until the buffers are filled or digested, together again.
+
+    Attributes:
+        turn: to be held during a transfer past the page cache.
 
     Args:
         count: how many; whoever wants one more waits.
@@ -59,6 +60,7 @@ class Ring:
         self._free: queue.LifoQueue[mmap.mmap | None] = queue.LifoQueue()
         for _ in range(self._count):
             self._free.put(None)
+        self.turn = threading.Lock()
 
     @contextlib.contextmanager
     def borrow(self) -> Iterator[memoryview]:
@@ -105,7 +107,7 @@ def write_content(descriptor: int, content: Content, ring: Ring = RING) -> Writt
     return task.written()
 
 
-def read_content(descriptor: int, target: memoryview, offset: int) -> int:
+def read_content(descriptor: int, target: memoryview, offset: int, ring: Ring = RING) -> int:
     """Fill ``target`` from ``offset`` on; return how many bytes there were.
 
     Goes past the page cache when the target is large and begins, like the offset, at a whole block.
@@ -114,7 +116,8 @@ def read_content(descriptor: int, target: memoryview, offset: int) -> int:
     done = 0
     if whole >= DIRECT_BYTES and _at_a_block(target, offset) and system.set_direct(descriptor, direct=True):
         try:
-            done = system.read_all(descriptor, target[:whole], offset)
+            with ring.turn:
+                done = system.read_all(descriptor, target[:whole], offset)
         except OSError as error:
             if error.errno not in REFUSED:
                 raise
@@ -145,7 +148,7 @@ class _Writing:
 
     def __init__(self, descriptor: int, content: Content, ring: Ring) -> None:
         self.descriptor = descriptor
-        self._digests = [""] * chunk_count(content.size)
+        self._digests = ChunkDigests(content.size)
         self._content = content
         self._ring = ring
         self._direct = content.size >= DIRECT_BYTES and system.set_direct(descriptor, direct=True)
@@ -160,9 +163,7 @@ class _Writing:
 
     def written(self) -> Written:
         """Return what was written, once all of it is."""
-        algorithm, digest = combine(self._digests)
-        chunks = tuple(self._digests) if algorithm == CHUNKED else ()
-        return Written(self._content.size, algorithm, digest, chunks)
+        return self._digests.written()
 
     def work(self, descriptor: int, *, own: bool = False) -> None:
         """Write chunk after chunk.
@@ -189,21 +190,15 @@ class _Writing:
     def _write(self, descriptor: int, number: int) -> None:
         offset, length = chunk_range(number, self._content.size)
         with self._ring.borrow() as buffer:
-            self._digests[number] = self._gather(offset, buffer[:length])
+            self._digests.put(number, self._gather(offset, buffer[:length]))
             if not (self._direct and self._write_direct(descriptor, buffer, length, offset)):
                 _write_buffered(descriptor, buffer[:length], offset)
 
     def _gather(self, offset: int, target: memoryview) -> str:
-        """Fill ``target`` with the content from ``offset`` on; return its digest."""
-        digest = blake3()
-        for begin in range(0, len(target), SLICE_BYTES):
-            piece = target[begin : begin + SLICE_BYTES]
-            try:
-                self._content.read_into(offset + begin, piece)
-            except OSError as error:
-                raise SourceError(str(error)) from error
-            digest.update(piece)
-        return digest.hexdigest()
+        try:
+            return read_and_digest(self._content, offset, target)
+        except OSError as error:
+            raise SourceError(str(error)) from error
 
     def _write_direct(self, descriptor: int, buffer: memoryview, length: int, offset: int) -> bool:
         """Write whole blocks, the last one filled up with zeros that are cut off later.
@@ -213,7 +208,8 @@ class _Writing:
         whole = length + -length % BLOCK_BYTES
         buffer[length:whole] = bytes(whole - length)
         try:
-            system.write_all(descriptor, buffer[:whole], offset)
+            with self._ring.turn:
+                system.write_all(descriptor, buffer[:whole], offset)
         except OSError as error:
             if error.errno not in REFUSED:
                 raise

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _SPOILT: Final = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA, errno.EILSEQ})
 """What reading gives where a file system works and has lost what was stored under one name."""
+_READING: Final = ("read", "look at", "list")
+_MAY_WRITE: Final = "Let the user who trains write there, or choose another place."
+_MAY_READ: Final = "Let this user read it, and enter the folders that lead to it."
 _HINTS: Final = {
     errno.EROFS: "The file system is mounted read-only, often after it met an error: look at dmesg.",
-    errno.EACCES: "Let the user who trains write there, or choose another place.",
-    errno.EPERM: "Let the user who trains write there, or choose another place.",
+    errno.EACCES: _MAY_WRITE,
+    errno.EPERM: _MAY_WRITE,
     errno.EIO: "The disk failed. Look at dmesg, and move the store to a disk that works.",
     errno.ELOOP: "A store never follows symbolic links inside itself: put the file or folder itself there.",
     errno.ENOTDIR: "Something that is not a folder stands where the store keeps one.",
@@ -55,10 +58,11 @@ def told(
     except OSError as error:
         if error.errno in FULL:
             raise _no_room(error, doing, path, needed, free()) from error
-        kind = UnreadableError if doing == "read" and error.errno in _SPOILT else StoreError
-        raise kind(
-            f"cannot {doing} {path}: {_answer(error)}", hint=_HINTS.get(error.errno or 0, "")
-        ) from error
+        kind = UnreadableError if doing in _READING and error.errno in _SPOILT else StoreError
+        hint = _HINTS.get(error.errno or 0, "")
+        if hint == _MAY_WRITE and doing in _READING:
+            hint = _MAY_READ
+        raise kind(f"cannot {doing} {path}: {_answer(error)}", hint=hint) from error
 
 
 def _no_room(error: OSError, doing: str, path: str, needed: int, free: int | None) -> StoreError:

@@ -178,7 +178,7 @@ class LocalStorage:
             return self._room()
 
     def _room(self) -> int:
-        place = next(place for place in (self.root, *self.root.parents) if place.exists())
+        place = next(place for place in (self.root, *self.root.parents) if system.again(place.exists))
         with opened(place) as folder:
             return room_left(folder)
 
@@ -214,14 +214,18 @@ class LocalStorage:
             system.close(descriptor)
 
     def _sizes_in(self, folders: Sequence[str], keys: Sequence[str]) -> dict[str, int | None]:
-        with self._told("look at", keys[0]):
+        with self._told("look at", "/".join(folders)):
             try:
                 with entered(self.root, folders) as folder:
-                    return {key: _size(names_of(key)[-1], folder) for key in keys}
+                    return {key: self._size(key, folder) for key in keys}
             except OSError as error:
                 if error.errno not in _NOTHING:
                     raise
                 return dict.fromkeys(keys)
+
+    def _size(self, key: str, folder: int) -> int | None:
+        with self._told("look at", key):
+            return _size(names_of(key)[-1], folder)
 
     def _in_folder(self, folders: Sequence[str], act: Callable[[int], T]) -> T:
         """Do something in a folder that is made if it is missing, also when another writer just tidied it away."""
@@ -237,7 +241,7 @@ class LocalStorage:
                     raise
 
     def _make_root(self) -> None:
-        if not (self._made and self.root.is_dir()):
+        if not (self._made and system.again(self.root.is_dir)):
             make_root(self.root)
             self._made = True
 
@@ -274,7 +278,7 @@ class LocalStorage:
                 self._told("list", "/".join(folders)),
                 contextlib.suppress(FileNotFoundError),
                 entered(self.root, folders) as folder,
-                os.scandir(folder) as items,
+                system.again(os.scandir, folder) as items,
             ):
                 for item in items:
                     if item.is_dir(follow_symlinks=False) and is_key_name(item.name):

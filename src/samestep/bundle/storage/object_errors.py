@@ -16,6 +16,9 @@ FAILURES = (BaseError, OSError, ValueError, NotImplementedError)
 """Every kind of exception that the client answers with."""
 
 _LONGEST = 300
+_BROKEN_CONNECTION = "kind: Interrupted"
+_RETRIED = re.compile(r"\bafter \d+ retries\b")
+_LOST_UPLOAD = re.compile(r"\b(NoSuchUpload|InvalidBlockList)\b")
 _MISSING_CONTAINER = re.compile(r"\b(NoSuchBucket|ContainerNotFound|The specified bucket does not exist)\b")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _RANGE = re.compile(r"\brange\b", re.IGNORECASE)
@@ -45,6 +48,19 @@ def place_failed(doing: str, error: Exception) -> StoreError:
 def container_is_missing(error: Exception) -> bool:
     """Return whether nothing was found because the whole bucket is not there."""
     return bool(_MISSING_CONTAINER.search(str(error)))
+
+
+def may_be_repeated(error: Exception) -> bool:
+    """Return whether the same request, if it is safe to repeat, should be made again.
+
+    The client makes a request again whose connection broke only where the provider promises that twice is as good as
+    once, which is not so of conditional puts. And it does not know that the pieces of an upload are gone because the
+    upload was completed: the reply to its own first try was lost.
+    """
+    text = str(error)
+    if _LOST_UPLOAD.search(text):
+        return True
+    return _BROKEN_CONNECTION in text and not _RETRIED.search(text)
 
 
 def is_about_range(error: Exception) -> bool:

@@ -6,7 +6,7 @@ import concurrent.futures
 import contextlib
 import functools
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
@@ -20,15 +20,19 @@ from samestep.bundle.storage.object_errors import (
     FAILURES,
     container_is_missing,
     is_about_range,
+    may_be_repeated,
     place_failed,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from obstore.store import ObjectStore
 
     from samestep.bundle.storage.base import Content, Written
+    from samestep.bundle.storage.object_uploads import UnfinishedUploads
+
+Answer = TypeVar("Answer")
 
 PARALLEL_REQUESTS = 16
 """Small requests at once: they wait for the network, and a round of the head search has as many."""
@@ -59,12 +63,23 @@ class ObjectStorage:
 
     Args:
         url: the address as a user would name it, without secrets.
-        store: the client, which retries by itself.
+        store: the client, which retries by itself what it knows to be safe to repeat.
+        pauses: seconds to wait before each retry of what the client leaves at one try. All that is asked for here is
+            safe to repeat: whoever creates reads back, and nobody else writes under the name of a part.
+        uploads: what a dead process left of its uploads, where the place is one of S3.
     """
 
-    def __init__(self, url: str, store: ObjectStore) -> None:
+    def __init__(
+        self,
+        url: str,
+        store: ObjectStore,
+        pauses: Sequence[float] = (),
+        uploads: UnfinishedUploads | None = None,
+    ) -> None:
         self.url = url
+        self.uploads = uploads
         self._store = store
+        self._pauses = tuple(pauses)
         self._pool = concurrent.futures.ThreadPoolExecutor(PARALLEL_REQUESTS, thread_name_prefix="objects")
 
     @functools.cached_property
@@ -85,7 +100,9 @@ class ObjectStorage:
         for _ in range(CREATE_TRIES):
             with self._translated(f"creating {key}"):
                 try:
-                    obstore.put(self._store, key, data, mode="create", use_multipart=False)
+                    self._repeated(
+                        lambda: obstore.put(self._store, key, data, mode="create", use_multipart=False)
+                    )
                 except AlreadyExistsError:
                     pass
                 else:
@@ -140,19 +157,11 @@ class ObjectStorage:
         Raises:
             StoreError: the place failed, or the content cannot be read.
         """
-        digests = ChunkDigests(content.size)
-        piece = piece_bytes(content.size)
         try:
             with self._translated(f"writing {key}"):
-                pieces = _pieces(content, digests)
-                if content.size <= piece:
-                    obstore.put(self._store, key, b"".join(pieces), use_multipart=False)
-                else:
-                    flying = max(1, FLYING_BYTES // piece)
-                    obstore.put(self._store, key, pieces, chunk_size=piece, max_concurrency=flying)
+                return self._repeated(lambda: self._write(key, content))
         except SourceError as error:
             raise StoreError(f"{self.url}: what should become {key} cannot be read: {error}") from error
-        return digests.written()
 
     def settle(self, keys: Iterable[str]) -> None:
         """Return at once: an object store answers a put when the object is durable."""
@@ -182,23 +191,49 @@ class ObjectStorage:
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         """Yield what is stored below ``prefix``, a page of the listing at a time."""
+        seen: set[str] = set()
+        pauses = iter(self._pauses)
         with self._translated(f"listing {prefix}"):
-            for page in obstore.list(self._store, prefix.rstrip("/") or None, chunk_size=1000):
-                for found in page:
-                    yield Entry(found["path"], found["size"], found["last_modified"].timestamp())
+            while True:
+                try:
+                    yield from self._listed(prefix, seen)
+                except FAILURES as error:
+                    self._pause_or_raise(error, pauses)
+                else:
+                    return
 
-    def discard_unfinished(self, prefix: str, older_than: float) -> int:  # noqa: ARG002 - the seam's names
-        """Return 0: what a dead process left of its uploads cannot be listed through this client.
+    def discard_unfinished(self, prefix: str, older_than: float) -> int:
+        """Abort what dead processes left of their uploads, where it can be listed: on S3, if boto3 is installed.
 
         It is invisible and no part of any bundle, and it costs its storage. Azure drops uncommitted blocks after a
-        week by itself; S3 and GCS do so by a lifecycle rule of the bucket (AbortIncompleteMultipartUpload), which
-        every bucket that is written to should have. Uploads that fail while their process lives are taken back.
+        week by itself; S3 and GCS do so by a lifecycle rule of the bucket (AbortIncompleteMultipartUpload). Uploads
+        that fail while their process lives are taken back.
         """
-        return 0
+        if self.uploads is None or not self.uploads.reachable:
+            return 0
+        try:
+            return self.uploads.abort(prefix, older_than)
+        except StoreError:  # no bundle needs it, and doctor --storage says why
+            return 0
 
     def free_bytes(self) -> int | None:
         """Return None: a bucket has no size that could be asked for."""
         return None
+
+    def _repeated(self, ask: Callable[[], Answer]) -> Answer:
+        """Return what ``ask`` returns, called again where the client leaves it at one try."""
+        pauses = iter(self._pauses)
+        while True:
+            try:
+                return ask()
+            except FAILURES as error:
+                self._pause_or_raise(error, pauses)
+
+    def _pause_or_raise(self, error: Exception, pauses: Iterator[float]) -> None:
+        pause = next(pauses, None) if may_be_repeated(error) else None
+        if pause is None:
+            raise error
+        time.sleep(pause)
 
     @contextlib.contextmanager
     def _translated(self, doing: str) -> Iterator[None]:
@@ -207,6 +242,24 @@ class ObjectStorage:
         except FAILURES as error:
             # Without its cause: the client's own text may repeat what was signed.
             raise place_failed(f"{self.url}: {doing}", error) from None
+
+    def _write(self, key: str, content: Content) -> Written:
+        digests = ChunkDigests(content.size)
+        pieces, piece = _pieces(content, digests), piece_bytes(content.size)
+        if content.size <= piece:
+            obstore.put(self._store, key, b"".join(pieces), use_multipart=False)
+        else:
+            flying = max(1, FLYING_BYTES // piece)
+            obstore.put(self._store, key, pieces, chunk_size=piece, max_concurrency=flying)
+        return digests.written()
+
+    def _listed(self, prefix: str, seen: set[str]) -> Iterator[Entry]:
+        """Yield what a listing shows that is not among ``seen``, and note it there."""
+        for page in obstore.list(self._store, prefix.rstrip("/") or None, chunk_size=1000):
+            for found in page:
+                if found["path"] not in seen:
+                    seen.add(found["path"])
+                    yield Entry(found["path"], found["size"], found["last_modified"].timestamp())
 
     def _require(self, key: str, least: int) -> None:
         size = self.size(key)
@@ -233,7 +286,7 @@ class ObjectStorage:
         """Remove in bulk; where an absent name fails the whole of it, one by one."""
         with self._translated("removing objects"):
             try:
-                obstore.delete(self._store, keys)
+                self._repeated(lambda: obstore.delete(self._store, keys))
             except FileNotFoundError as error:
                 if container_is_missing(error):
                     raise
@@ -243,7 +296,7 @@ class ObjectStorage:
 
     def _remove_one(self, key: str) -> None:
         with self._translated(f"removing {key}"), contextlib.suppress(FileNotFoundError):
-            obstore.delete(self._store, key)
+            self._repeated(lambda: obstore.delete(self._store, key))
 
 
 def piece_bytes(size: int) -> int:

@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from samestep.bundle.errors import RequestError
+from samestep.bundle.storage.object_uploads import ENDPOINTS, UnfinishedUploads
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
@@ -25,7 +26,7 @@ _ADDRESS = re.compile(
     r"(?P<scheme>s3|gs|az)://(?P<container>[a-z0-9][a-z0-9._-]{1,220}[a-z0-9])(/(?P<prefix>.*))?"
 )
 _ENDPOINTS = {
-    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "s3": ENDPOINTS,
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "AZURITE_BLOB_STORAGE_URL"),
 }
@@ -47,6 +48,13 @@ class Patience:
     give_up_seconds: float = 60.0  #: after the first try, no retry is begun
     request_seconds: float = 120.0  #: one request with its body; a piece of 8 MiB passes at 70 kB/s
     connect_seconds: float = 5.0
+
+    def pauses(self) -> list[float]:
+        """Return how long to wait before each retry, in seconds."""
+        return [
+            min(self.longest_wait_seconds, self.first_wait_seconds * 2**retry)
+            for retry in range(self.retries)
+        ]
 
     def retry_config(self) -> RetryConfig:
         """Return it in the client's words."""
@@ -82,12 +90,14 @@ def open_object_store(url: str, *, patience: Patience | None = None) -> Storage:
             ``cloud`` is not installed.
     """
     place = _parse(url)
+    patience = patience or Patience()
     storage, errors = _client()
     try:
-        store = _connect(place, patience or Patience())
+        store = _connect(place, patience)
     except errors.FAILURES as error:
         raise errors.place_failed(f"opening {place.url}", error) from None
-    opened: Storage = storage.ObjectStorage(place.url, store)
+    uploads = UnfinishedUploads(place.container, place.prefix) if place.scheme == "s3" else None
+    opened: Storage = storage.ObjectStorage(place.url, store, patience.pauses(), uploads)
     return opened
 
 

@@ -83,6 +83,8 @@ def measure(storage: Storage, *, scratch: Path | None = None) -> Iterator[Promis
     tries["sharing"] = lambda: _sharing(storage, here)
     tries["listing"] = lambda: _listing(storage, here)
     tries["removing"] = lambda: _removing(storage, here)
+    if not isinstance(storage, LocalStorage):
+        tries["abandoned uploads"] = lambda: _uploads(storage, here)
     tries["room"] = lambda: _room(storage)
     with _traceless(storage, here):
         for name, attempt in tries.items():
@@ -300,6 +302,26 @@ def _removing(storage: Storage, here: str) -> Promise:
             "removing", "late", Kept.WARN, "what was removed is still shown; prune may need a second run"
         )
     return Promise("removing", "yes", Kept.YES, "prune can make room")
+
+
+def _uploads(storage: Storage, here: str) -> Promise:
+    """Say what becomes of the pieces of an upload whose process dies."""
+    name, uploads = "abandoned uploads", getattr(storage, "uploads", None)
+    rule = "or let the bucket abort them (lifecycle rule AbortIncompleteMultipartUpload)"
+    if storage.url.startswith("az:"):
+        return Promise(name, "dropped", Kept.YES, "Azure drops blocks that were never committed after a week")
+    if storage.url.startswith("gs:"):
+        meaning = "billed until a lifecycle rule of the bucket aborts them (AbortIncompleteMultipartUpload)"
+        return Promise(name, "not known", Kept.WARN, meaning)
+    if uploads is None:
+        return Promise(name, "none", Kept.YES, "what a process does not finish is gone with it")
+    if not uploads.reachable:
+        return Promise(name, "not known", Kept.WARN, f"install boto3, so that prune can abort them, {rule}")
+    try:
+        uploads.abort(here, 0)
+    except StoreError as error:
+        return Promise(name, "refused", Kept.WARN, f"{error.message}: allow it, {rule}")
+    return Promise(name, "listed", Kept.YES, "prune aborts what is older than a day")
 
 
 def _room(storage: Storage) -> Promise:

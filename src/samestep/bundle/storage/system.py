@@ -29,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def open_file(name: str, flags: int, folder: int | None = None) -> int:
     """Open ``name`` below the descriptor ``folder``; files that come into being are read-only."""
-    return _again(os.open, name, flags, READ_ONLY, dir_fd=folder)
+    return again(os.open, name, flags, READ_ONLY, dir_fd=folder)
 
 
 def close(descriptor: int) -> None:
@@ -41,14 +41,14 @@ def close(descriptor: int) -> None:
 def make_folder(name: str, folder: int | None = None) -> None:
     """Make a folder, or leave the one that is there."""
     with contextlib.suppress(FileExistsError):
-        _again(os.mkdir, name, dir_fd=folder)
+        again(os.mkdir, name, dir_fd=folder)
 
 
 def write_all(descriptor: int, data: memoryview, offset: int) -> None:
     """Write all of ``data`` at ``offset``, however little the system takes at a time."""
     done = 0
     while done < len(data):
-        count = _again(os.pwrite, descriptor, data[done:], offset + done)
+        count = again(os.pwrite, descriptor, data[done:], offset + done)
         if not count:
             raise OSError(errno.EIO, "the place takes no more bytes, and gives no reason")
         done += count
@@ -58,7 +58,7 @@ def read_all(descriptor: int, target: memoryview, offset: int) -> int:
     """Fill ``target`` from ``offset`` on; return how many bytes there were."""
     done = 0
     while done < len(target):
-        count = _again(os.preadv, descriptor, [target[done:]], offset + done)
+        count = again(os.preadv, descriptor, [target[done:]], offset + done)
         if not count:
             break
         done += count
@@ -67,12 +67,12 @@ def read_all(descriptor: int, target: memoryview, offset: int) -> int:
 
 def sync(descriptor: int) -> None:
     """Return when the file or folder would survive a power cut."""
-    _again(os.fsync, descriptor)
+    again(os.fsync, descriptor)
 
 
 def cut(descriptor: int, size: int) -> None:
     """Make the file ``size`` bytes long."""
-    _again(os.ftruncate, descriptor, size)
+    again(os.ftruncate, descriptor, size)
 
 
 def reserve(descriptor: int, size: int) -> None:
@@ -83,7 +83,7 @@ def reserve(descriptor: int, size: int) -> None:
             raise _last_error()
 
     try:
-        _again(claim)
+        again(claim)
     except OSError as error:
         if error.errno not in _CANNOT_RESERVE:
             raise
@@ -101,7 +101,7 @@ def set_direct(descriptor: int, *, direct: bool) -> bool:
 
 def link(old: str, new: str, source: int, target: int) -> None:
     """Give the file ``old`` in the folder ``source`` a second name in ``target``, if that name is free."""
-    _again(os.link, old, new, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+    again(os.link, old, new, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
 
 def rename_if_free(old: str, new: str, folder: int) -> None:
@@ -118,13 +118,13 @@ def rename_if_free(old: str, new: str, folder: int) -> None:
         if _libc.renameat2(folder, os.fsencode(old), folder, os.fsencode(new), _RENAME_NOREPLACE):
             raise _last_error()
 
-    _again(rename)
+    again(rename)
 
 
 def unlink(name: str, folder: int) -> bool:
     """Remove ``name``; return whether it was there."""
     try:
-        _again(os.unlink, name, dir_fd=folder)
+        again(os.unlink, name, dir_fd=folder)
     except FileNotFoundError:
         return False
     return True
@@ -132,10 +132,10 @@ def unlink(name: str, folder: int) -> bool:
 
 def look(name: str, folder: int) -> os.stat_result:
     """Return what ``name`` itself is; a link is not followed."""
-    return _again(os.stat, name, dir_fd=folder, follow_symlinks=False)
+    return again(os.stat, name, dir_fd=folder, follow_symlinks=False)
 
 
-def _again(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def again(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call until no signal interrupts."""
     while True:
         try:

@@ -15,7 +15,7 @@ import threading
 import pytest
 from blake3 import blake3
 
-from samestep.bundle.errors import StoreError
+from samestep.bundle.errors import StoreError, UnreadableError
 from samestep.bundle.storage import local, system
 from samestep.bundle.storage.base import AlreadyThere
 from samestep.bundle.storage.contents import BufferContent
@@ -196,6 +196,20 @@ def test_settling_reports_every_folder_that_does_not_sync(fault, tmp_path):
         assert os.strerror(fault) in error.message
 
 
+def test_a_file_that_cannot_be_looked_at_is_named_among_many(tmp_path):
+    storage = LocalStorage(tmp_path / "store")
+    keys = [f"bundles/b/part-{number}" for number in range(5)]
+    for key in keys:
+        storage.write(key, BufferContent(b"x"))
+    calls = Calls()
+    under(calls, lambda: storage.sizes(keys))
+    looks = [at for at, name in enumerate(calls.names) if name == "stat"]
+    for at, key in zip(looks, keys, strict=True):
+        error = under(Calls(at, errno.EIO), lambda: storage.sizes(keys))
+        assert isinstance(error, UnreadableError)
+        assert error.message == f"cannot look at {tmp_path / 'store' / key}: Input/output error (EIO)"
+
+
 @pytest.mark.parametrize("call", ["pwrite", "fsync"])
 def test_the_first_of_several_failing_threads_is_reported_and_none_goes_on(call, tmp_path):
     class Gone(Calls):
@@ -268,7 +282,7 @@ def test_a_link_whose_reply_was_lost_is_ones_own(tmp_path):
 def test_a_real_file_size_limit_meets_every_writer_thread(tmp_path):
     script = textwrap.dedent(f"""
         import resource, sys
-        from samestep.bundle.errors import StoreError
+        from samestep.bundle.errors import StoreError, UnreadableError
         from samestep.bundle.storage import system
         from samestep.bundle.storage.contents import BufferContent
         from samestep.bundle.storage.local import LocalStorage

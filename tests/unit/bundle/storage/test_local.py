@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 import random
 import socket
@@ -17,10 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from samestep.bundle.digests import SLICE_BYTES
 from samestep.bundle.errors import StoreError, UnreadableError
 from samestep.bundle.storage import direct, local, room, system
 from samestep.bundle.storage.base import Absent, AlreadyThere
-from samestep.bundle.storage.contents import BufferContent, FileContent
+from samestep.bundle.storage.contents import JOINED_BYTES, BufferContent, FileContent
 from samestep.bundle.storage.local import LocalStorage
 
 MIB = 1 << 20
@@ -246,9 +248,9 @@ def test_folders_tidied_away_under_a_writer_are_made_again(storage):
 # durability: which calls are made in which order
 
 
-def watched(monkeypatch):
-    """Record what is synced and published, in order, by path."""
-    log = []
+def watched(monkeypatch, *, below=None):
+    """Record what is synced and published, in order, by path; folders above ``below`` are left out."""
+    log, above = [], [place.name for place in below.parents] if below else []
 
     def path(descriptor):
         return Path(f"/proc/self/fd/{descriptor}").readlink().name
@@ -258,7 +260,8 @@ def watched(monkeypatch):
 
         def call(*args, **kwargs):
             result = real(*args, **kwargs)
-            log.append(f"{name} {shown(*args)}")
+            if not (name == "sync" and below and path(*args) in above):
+                log.append(f"{name} {shown(*args)}")
             return result
 
         monkeypatch.setattr(system, name, call)
@@ -270,7 +273,7 @@ def watched(monkeypatch):
 
 
 def test_a_record_is_synced_then_linked_then_its_folders_are_synced(tmp_path, monkeypatch):
-    log = watched(monkeypatch)
+    log = watched(monkeypatch, below=tmp_path)
     LocalStorage(tmp_path / "above" / "store").create("chain/1", b"x")
     top = tmp_path.name.split("-")[0]
     assert log == [
@@ -288,6 +291,14 @@ def test_a_root_that_another_writer_made_is_synced_once_all_the_same(tmp_path, m
     log.clear()
     storage.create("chain/2", b"x")
     assert log == ["sync .unfinished", "link 2", "sync store", "sync chain"]
+
+
+def test_the_folders_above_a_root_are_synced_too_whoever_made_them(tmp_path, monkeypatch):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    log = watched(monkeypatch)
+    LocalStorage(tmp_path / "a" / "b" / "store").create("chain/1", b"x")
+    top = tmp_path.name.split("-")[0]
+    assert log[:4] == ["make_folder store", "sync b", "sync a", f"sync {top}"]
 
 
 def test_a_name_found_taken_is_durable_before_that_is_said(storage, monkeypatch):
@@ -430,12 +441,12 @@ def test_an_interrupted_wait_leaves_no_writer_behind(storage, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         storage.write("bundles/b/part", Interrupting())
     assert not [thread for thread in threading.enumerate() if "part-writer" in thread.name]
-    assert len(offsets) * direct.SLICE_BYTES < 200 * MIB  # they stopped soon, not at the end
+    assert len(offsets) * SLICE_BYTES < 200 * MIB  # they stopped soon, not at the end
     assert list(storage.entries("")) == []
 
 
 def test_a_forked_child_writes_although_the_parent_was_writing(storage):
-    with direct.RING.borrow(), direct.RING.borrow(), direct.RING.borrow() as buffer:
+    with direct.RING.turn, direct.RING.borrow(), direct.RING.borrow(), direct.RING.borrow() as buffer:
         buffer[:4] = b"mine"
         child = os.fork()
         if not child:
@@ -452,6 +463,41 @@ def test_a_forked_child_writes_although_the_parent_was_writing(storage):
         assert waited == (child, 0)
         assert buffer[:4] == b"mine"
     assert storage.size("bundles/b/part") == 17 * MIB
+
+
+def test_parts_take_turns_at_the_disk_so_that_some_are_digested_while_one_is_written(storage, monkeypatch):
+    real, under_way, most = system.write_all, set(), []
+
+    def watch(descriptor, data, offset):
+        under_way.add(threading.get_ident())
+        most.append(len(under_way))
+        time.sleep(0.01)
+        real(descriptor, data, offset)
+        under_way.discard(threading.get_ident())
+
+    monkeypatch.setattr(system, "write_all", watch)
+    threads = [
+        threading.Thread(target=storage.write, args=(name, BufferContent(bytes(80 * MIB))))
+        for name in ("a", "b")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(most) == 10
+    assert max(most) == 1
+
+
+def test_a_write_that_fails_ends_its_turn(storage, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.EIO, "broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(system, "write_all", fail)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="broken"):
+                storage.write("part", BufferContent(bytes(2 * MIB)))
+    assert storage.write("part", BufferContent(bytes(2 * MIB))).size == 2 * MIB
 
 
 def test_a_writer_that_waits_for_a_buffer_goes_on_when_one_is_free(tmp_path):
@@ -519,6 +565,33 @@ def test_pieces_of_memory_count_as_one_content():
             assert target == whole[begin:end]
     with pytest.raises(OSError, match="17 bytes are there, 18 were asked for"):
         content.read_into(10, memoryview(bytearray(8)))
+
+
+def test_many_small_and_large_pieces_are_read_at_any_offset():
+    seeded = random.Random(5)
+    sizes = seeded.choices([0, 1, 8, 3000, 5000, JOINED_BYTES - 1, JOINED_BYTES, JOINED_BYTES + 1], k=400)
+    pieces = [seeded.randbytes(size) for size in sizes]
+    whole = b"".join(pieces)
+    content = BufferContent(*pieces)
+    starts = [sum(sizes[:count]) for count in range(0, 400, 7)]
+    for offset in (*starts, *seeded.choices(range(len(whole)), k=100)):
+        length = min(seeded.choice([1, 4096, JOINED_BYTES, 2 * MIB]), len(whole) - offset)
+        target = bytearray(length)
+        content.read_into(offset, memoryview(target))
+        assert target == whole[offset : offset + length]
+
+
+def test_many_pieces_are_no_work_for_the_garbage_collector():
+    pieces = [bytes(3000)] * 20_000
+    before = len(gc.get_objects())
+    content = BufferContent(*pieces)
+    content.read_into(0, memoryview(bytearray(MIB)))
+    assert len(gc.get_objects()) - before < 1000
+
+
+def test_pieces_with_gaps_are_refused():
+    with pytest.raises(TypeError, match="contiguous"):
+        BufferContent(b"whole", memoryview(b"gaps")[::2])
 
 
 def test_no_pieces_are_empty_content():
