@@ -1,0 +1,67 @@
+"""A process that is killed in the middle of an epoch, with workers and batches in flight, and the one after it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torch.utils.data import DataLoader
+
+from data_sets import Augmented, Stream, go
+from samestep.data import follow
+
+TESTS = Path(__file__).parents[1]
+
+SCRIPT = """
+import itertools, json, os, signal, sys
+sys.path.insert(0, {tests!r})
+from torch.utils.data import DataLoader
+from data_sets import Augmented, Stream, batches_of, digest
+from samestep.data import follow
+
+kind, start, stop, path = sys.argv[1:]
+dataset, shuffle = (Augmented(), True) if kind == "map" else (Stream(), None)
+loader = DataLoader(dataset, batch_size=5, shuffle=shuffle, num_workers=2, persistent_workers=True, prefetch_factor=3)
+followed = follow(loader, seed=7)
+if int(start):
+    with open(path) as file:
+        followed.load_state_dict(json.load(file))
+for position, batch in itertools.islice(batches_of(followed), int(stop) - int(start)):
+    print(position.epoch, position.batches, digest(batch), flush=True)
+with open(path, "w") as file:
+    json.dump(followed.state_dict(), file)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def lines(kind, start, stop, folder):
+    """Let a process use batches ``start`` to ``stop``; what it wrote goes to a file, which its workers outlive."""
+    said = folder / f"{start}.txt"
+    command = [
+        sys.executable,
+        "-c",
+        SCRIPT.format(tests=str(TESTS)),
+        kind,
+        str(start),
+        str(stop),
+        "state.json",
+    ]
+    with said.open("w") as file:
+        ended = subprocess.run(command, stdout=file, stderr=file, timeout=120, check=False, cwd=folder)
+    assert ended.returncode == -signal.SIGKILL, said.read_text()
+    return said.read_text().splitlines()
+
+
+@pytest.mark.parametrize("kind", ["map", pytest.param("stream", marks=pytest.mark.full)])
+def test_killed_processes_use_what_one_uses(kind, tmp_path):
+    dataset, shuffle = (Augmented(), True) if kind == "map" else (Stream(), None)
+    loader = DataLoader(dataset, batch_size=5, shuffle=shuffle, num_workers=2, persistent_workers=True)
+    straight = follow(loader, seed=7)
+    expected = [f"{epoch} {batches} {content}" for epoch, batches, _, _, content in go(straight, 19)]
+    parts = ((0, 3), (3, 8), (8, 19))
+    assert [line for start, stop in parts for line in lines(kind, start, stop, tmp_path)] == expected
+    assert json.loads((tmp_path / "state.json").read_text()) == json.loads(json.dumps(straight.state_dict()))
