@@ -25,9 +25,11 @@ test: $(VENV)/.development ## the suite, with a seeded sample of the zoo
 	$(PYTEST) -m "not full"
 
 test-full: $(VENV)/.development ## the suite with the whole zoo, whose result tables it writes
-	rm -rf build/zoo
-	ZOO_ROWS=$(CURDIR)/build/zoo $(PYTEST)
+	rm -rf build/zoo build/store-states.json
+	mkdir -p build
+	ZOO_ROWS=$(CURDIR)/build/zoo STORE_STATES_ROWS=$(CURDIR)/build/store-states.json $(PYTEST)
 	$(BIN)/python scripts/write_zoo.py build/zoo
+	$(BIN)/python scripts/write_store_states.py build/store-states.json
 
 lint: $(VENV)/.development ## ruff, mypy, import layers
 	$(BIN)/ruff check .

@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 _WRITERS = 4
 _TRAINING_ONLY = re.compile(r"^(trainer_state|zero_to_fp32|latest|global_step.*)(\.\w+)?$")
 _SHARDS = re.compile(r"\.distcp$|(^|/)\.metadata$|_model_states\.pt$")
+_PIECES = re.compile(r"(?P<stem>.+)(-\d{5}-of-\d{5}|\.rank-\d{5})(-\d{5}-of-\d{5})?\.safetensors")
+_STATE = "state.json"
+CONFIGURATIONS = frozenset({"config.json", "generation_config.json"})
+"""Files that a captured bundle has beside the weights, for transformers."""
+WEIGHTS_FILE = "model.safetensors"
+DESCRIBED = ".json"
+"""How the names of parts end that say something about weights, and hold none."""
 
 
 def copy(
@@ -135,9 +142,16 @@ def exported_parts(manifest: Manifest) -> tuple[Part, ...]:
     Raises:
         UsageError: there are none, or they lie in shards that only their framework can join.
     """
-    weights = [part for part in manifest.parts if Component.WEIGHTS in part.components]
+    weights = [part for part in manifest.parts if _has_weights(part, captured=is_captured(manifest))]
     if not weights:
         raise UsageError(f"{manifest.id} says of no part that it holds weights")
+    if in_pieces(manifest):
+        raise UsageError(
+            f"the weights of {manifest.id} lie in pieces of {manifest.world.size} ranks",
+            hint="samestep bundle export joins them",
+        )
+    if is_captured(manifest):
+        return tuple(weights)
     shards = sharded_weights(manifest)
     if shards:
         raise UsageError(
@@ -148,8 +162,24 @@ def exported_parts(manifest: Manifest) -> tuple[Part, ...]:
     return tuple(part for part in manifest.parts if part in weights or _describes(part))
 
 
+def is_captured(manifest: Manifest) -> bool:
+    """Say whether the bundle holds a state that ``samestep.Run`` captured, and no checkpoint of a framework."""
+    return any(part.path == _STATE for part in manifest.parts) and not manifest.framework
+
+
+def in_pieces(manifest: Manifest) -> bool:
+    """Say whether tensors of captured weights were cut up among ranks, so that no other program opens them."""
+    if not is_captured(manifest):
+        return False
+    paths = {part.path for part in manifest.parts if _has_weights(part, captured=True)}
+    pieces = filter(None, map(_PIECES.fullmatch, paths))
+    return any(f"{piece['stem']}.safetensors.index.json" not in paths for piece in pieces)
+
+
 def beside_weights(manifest: Manifest) -> tuple[str, ...]:
     """Return what else of the training state comes with the weights, because it lies in the same files."""
+    if is_captured(manifest):
+        return ()
     parts = manifest.parts if sharded_weights(manifest) else exported_parts(manifest)
     found = {component for part in parts for component in part.components}
     return tuple(name for name in COMPONENTS if name in found - {Component.WEIGHTS, Component.CONFIG})
@@ -159,6 +189,13 @@ def sharded_weights(manifest: Manifest) -> list[str]:
     """Return the paths of weights in shards that only their framework can join."""
     weights = (part.path for part in manifest.parts if Component.WEIGHTS in part.components)
     return [path for path in weights if _SHARDS.search(path)]
+
+
+def _has_weights(part: Part, *, captured: bool) -> bool:
+    """Tell whether a part holds weights; in a captured bundle also whether it lets other programs open them."""
+    if Component.WEIGHTS not in part.components:
+        return False
+    return not captured or (part.path.endswith((".safetensors", DESCRIBED)) and part.path != _STATE)
 
 
 def _describes(part: Part) -> bool:

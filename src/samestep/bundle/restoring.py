@@ -43,20 +43,39 @@ def restore(storage: Storage, bundle: Bundle, to: Path, *, alive: Callable[[], N
         DamageError: stored bytes are not what the manifest says; ``to`` is as it was.
         StoreError: ``to`` is in the way or cannot be written, or the place failed.
     """
+    faults = size_faults(storage, bundle.manifest)
+    with folder_for(to) as (beside, place):
+        if faults:
+            raise DamageError(
+                f"{bundle.id}: {faults[0].text}", hint="select again: an older bundle may be whole"
+            )
+        _fill(beside, storage, bundle, alive)
+    return place
+
+
+@contextlib.contextmanager
+def folder_for(to: Path) -> Iterator[tuple[Path, Path]]:
+    """Lend a folder to fill, which takes the name ``to`` at the end, durable, if nothing was raised meanwhile.
+
+    Args:
+        to: a folder that does not exist, or is empty.
+
+    Yields:
+        The folder to fill, and the absolute path that it takes.
+
+    Raises:
+        StoreError: ``to`` is in the way or cannot be written.
+    """
     to = Path(os.path.abspath(to))  # noqa: PTH100 - a link at the end is replaced, not followed
     _require_free(to)
-    faults = size_faults(storage, bundle.manifest)
-    if faults:
-        raise DamageError(f"{bundle.id}: {faults[0].text}", hint="select again: an older bundle may be whole")
     try:
         with _folder_beside(to) as beside:
-            _fill(beside, storage, bundle, alive)
+            yield beside, to
             _make_durable(beside)
             beside.rename(to)
             sync(to.parent)
     except OSError as error:
         raise StoreError(f"{to} could not be written: {error}", hint="nothing was restored") from error
-    return to
 
 
 def _require_free(to: Path) -> None:

@@ -170,14 +170,25 @@ class Store:
             BundleRetired: the bundle was given up.
             StoreError: ``to`` is in the way, or the place failed.
         """
+        with self.reading(bundle) as alive:
+            return restoring.restore(self.storage, bundle, to, alive=alive)
+
+    @contextlib.contextmanager
+    def reading(self, bundle: Bundle) -> Iterator[Callable[[], None]]:
+        """Hold a bundle while it is read, where the place takes the hold; call what is yielded to renew it.
+
+        Raises:
+            BundleRetired: the bundle was given up.
+        """
         if not self._writing:
-            return restoring.restore(self.storage, bundle, to)
+            yield lambda: None
+            return
         with holds.restoring(self.chain, bundle.ref) as hold:
             if hold.refused:
                 self.notes.append(
                     f"{bundle.id} is read without a hold, so a prune could give it up meanwhile: {hold.refused}"
                 )
-            return restoring.restore(self.storage, bundle, to, alive=hold.renew)
+            yield hold.renew
 
     def resume(self, *, to: Path, damaged: Mapping[str, str] | None = None, **wishes: Any) -> Decision:
         """Select and restore; a bundle found damaged on the way is set aside and selection asked again.
