@@ -3,6 +3,7 @@
 Files are read by their headers and never unpickled.
 """
 
+from .bundles import ROOT_NAMES, SAMESTEP, saved_steps
 from .frameworks import FRAMEWORKS, Framework, framework_hint
 from .inspection import inspect_path, inspect_unit
 from .model import (
@@ -24,6 +25,8 @@ from .units import find_units
 
 __all__ = [
     "FRAMEWORKS",
+    "ROOT_NAMES",
+    "SAMESTEP",
     "UNKNOWN",
     "Answer",
     "ComponentReport",
@@ -43,6 +46,7 @@ __all__ = [
     "inspect_unit",
     "is_leftover",
     "is_log",
+    "saved_steps",
     "select",
     "would_pick",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .bundles import SAMESTEP
 from .model import UNKNOWN
 from .recognise import ACCELERATE, DEEPSPEED, LIGHTNING, TIMM, TORCH_DCP, TRANSFORMERS, ULTRALYTICS
 from .units import find_units
@@ -96,6 +97,14 @@ FRAMEWORKS: dict[str, Framework] = {
             "--resume PATH",
             "--resume",
             "none: the path is given",
+        ),
+        Framework(
+            SAMESTEP,
+            "samestep",
+            "samestep.Run(..., save=N)",
+            "the same command again: samestep.Run resumes by itself",
+            "",
+            "the newest bundle that is whole and was committed, whose attempt no newer one had fenced",
         ),
     )
 }

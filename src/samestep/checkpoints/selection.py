@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from .bundles import SAMESTEP, newest_whole
 from .frameworks import FRAMEWORKS
 from .model import UNKNOWN, Selection, Unit
 from .naming import number_in, stem_of
@@ -92,6 +93,7 @@ _RULES: dict[str, Callable[[Path, Sequence[Unit]], Unit | None]] = {
     TORCH_DCP: _highest_complete,
     DEEPSPEED: _pointed_to,
     ULTRALYTICS: _ultralytics_last,
+    SAMESTEP: newest_whole,
 }
 
 

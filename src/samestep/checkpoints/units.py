@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from dataclasses import replace
 from pathlib import Path, PurePath
 
+from .bundles import is_root, units_of
 from .containers import open_regular, read_file
 from .grouping import group_loose_files
 from .model import UNKNOWN, Unit
@@ -18,6 +20,7 @@ MAX_DEPTH = 8
 """Folders deeper than this below the root are not searched."""
 
 _POINTER_NAME = re.compile(r"^(latest|last|current|newest|resume|checkpoint$|best)", re.IGNORECASE)
+_NO_FOLDER = (FileNotFoundError, NotADirectoryError, PermissionError)
 _STATE_STARTS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
@@ -38,7 +41,7 @@ def find_units(root: Path, *, exports: bool = False) -> list[Unit]:
     search = _Search(root)
     search.visit(PurePath(), 0)
     units = search.units + (search.exports if exports or not search.units else [])
-    units = [replace(unit, pointers=search.pointers_to(unit)) for unit in _adopted(units)]
+    units = [replace(unit, pointers=unit.pointers or search.pointers_to(unit)) for unit in _adopted(units)]
     return sorted(units, key=lambda unit: (_order(unit), unit.path))
 
 
@@ -66,6 +69,16 @@ def _adopt(unit: Unit, neighbours: set[str]) -> Unit:
     return unit
 
 
+def _pass_over(error: OSError) -> None:
+    """Pass over a folder that is gone or closed to this user; a disk that fails is no empty folder.
+
+    Raises:
+        OSError: it is another error.
+    """
+    if not isinstance(error, _NO_FOLDER) and error.errno != errno.ELOOP:
+        raise error
+
+
 class _Search:
     """One walk over a folder."""
 
@@ -78,6 +91,9 @@ class _Search:
     def visit(self, relative: PurePath, depth: int) -> None:
         """Look into one folder."""
         files, subfolders = self._list(relative)
+        if is_root(files, subfolders):
+            self.units += units_of(self.root / relative, relative)
+            return
         framework = recognise_folder((self.root / relative).resolve().name, files, subfolders)
         if framework is None and depth and self._is_step_unit(relative, subfolders):
             framework = UNKNOWN
@@ -104,7 +120,8 @@ class _Search:
         files, subfolders = [], []
         try:
             entries = sorted(os.scandir(self.root / relative), key=lambda entry: entry.name)
-        except OSError:
+        except OSError as error:
+            _pass_over(error)
             return [], []
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -129,7 +146,7 @@ class _Search:
 
     def _all_files(self, relative: PurePath) -> list[str]:
         found = []
-        for folder, _, names in os.walk(self.root / relative):
+        for folder, _, names in os.walk(self.root / relative, onerror=_pass_over):
             inner = PurePath(os.path.relpath(folder, self.root))
             found += [(inner / name).as_posix() for name in names if not is_log(name)]
         return sorted(found)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
+from samestep.checkpoints import saved_steps
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from typing import IO, BinaryIO
 
@@ -23,13 +25,28 @@ _NPY_MAGIC = b"\x93NUMPY"
 
 
 def tensor_content(folder: Path) -> dict[str, str]:
-    """Return a digest of the tensor bytes of every file below ``folder`` that holds tensors, by relative path."""
+    """Return a digest of the tensor bytes of every file below ``folder`` that holds tensors, by relative path.
+
+    Where a save has a name of its own in every run, its step stands in the name's place, and what does not belong to
+    a finished save is passed over.
+    """
     digests: dict[str, str] = {}
+    said = saved_steps(folder)
     for path in sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()):
-        digest = file_content(path)
+        name = _known_by(path.relative_to(folder), said)
+        digest = file_content(path) if name else None
         if digest is not None:
-            digests[path.relative_to(folder).as_posix()] = digest
+            digests[name] = digest
     return digests
+
+
+def _known_by(path: Path, said: Mapping[str, int]) -> str:
+    """Return the name of a file, the same in every run; nothing when it belongs to no save."""
+    for parent in path.parents:
+        step = said.get(parent.as_posix())
+        if step is not None:
+            return (parent.parent / f"step {step}" / path.relative_to(parent)).as_posix() if step >= 0 else ""
+    return path.as_posix()
 
 
 def file_content(path: Path) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from samestep.checkpoints import FRAMEWORKS, find_units, framework_hint, is_log
+from samestep.checkpoints import FRAMEWORKS, find_units, framework_hint, is_log, saved_steps
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.attempt import Attempt, AttemptRecord
 from samestep.drill.crashing import RECORDING
@@ -173,7 +173,7 @@ def _unwatched_error(record: AttemptRecord) -> DrillError:
 
 def _control_run(record: AttemptRecord, final: Path, strays: list[str]) -> ControlRun:
     units = resume_points(final, find_units(final))
-    return ControlRun(record, facts_of(record.traces, units, is_log), final, strays)
+    return ControlRun(record, facts_of(record.traces, units, is_log, saved_steps(final)), final, strays)
 
 
 def _check_saves(run: ControlRun, options: DrillOptions) -> None:

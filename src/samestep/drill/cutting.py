@@ -7,7 +7,7 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from samestep.checkpoints import find_units, inspect_unit, is_log
+from samestep.checkpoints import find_units, inspect_unit, is_log, saved_steps
 from samestep.contract import Severity
 from samestep.crash.recording import Recording
 from samestep.drill.artefacts import tensor_content
@@ -235,7 +235,7 @@ def _made(
 def _saves(record: AttemptRecord, folder: Path) -> list[int]:
     """Return after which steps the attempt saved, a save behind its last record included."""
     units = resume_points(folder, find_units(folder))
-    bursts = save_bursts(record.traces, units, is_log)
+    bursts = save_bursts(record.traces, units, is_log, saved_steps(folder))
     whole = [_written(folder, unit) for unit in units if inspect_unit(folder, unit).whole]
     late = last_words_save(record.traces, bursts, max(whole, default=0.0))
     return [*(burst.step for burst in bursts), *([] if late is None else [late])]

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from samestep.checkpoints import holds_only_random_state, is_log
 from samestep.contract import FINDINGS, Family, Outcome, Severity
 from samestep.drill.artefacts import differing_artefacts, differing_tensors
@@ -20,8 +22,11 @@ from samestep.drill.judging.judgement import Judgement
 from samestep.drill.result import Expectation, Observation, ScenarioResult
 from samestep.drill.scenario import Arrangement
 from samestep.drill.series import series_of
+from samestep.drill.units import whole_steps_told
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from samestep.drill.attempt import AttemptRecord
     from samestep.drill.crashing import Crashes
     from samestep.drill.cutting import DiskStateMade
@@ -32,6 +37,9 @@ if TYPE_CHECKING:
     from samestep.drill.scenario import Scenario
     from samestep.process import Machine, Preloaded
     from samestep.trace import ParkPoint
+
+_AS_LEFT = {Family.CUT, Family.NOTICE}
+"""Families that restart from what an interruption left, nobody having changed it since."""
 
 _BAD = {Outcome.DIFFERENT, Outcome.RESTARTED, Outcome.CRASHED}
 
@@ -57,7 +65,7 @@ def run_scenario(
         judgement = _before_the_cut(ground, scenario, made)
         if judgement.observation.outcome is Outcome.SAME:
             case = _case(scenario, made, begin=judgement.observation.resume_step or 0)
-            scenario = replace(scenario, case=case)
+            scenario = _as_told(replace(scenario, case=case), made.folder)
             record, artefacts = _restart(
                 ground, scenario, made, label, sabotage=sabotage, preloaded=preloaded
             )
@@ -68,6 +76,21 @@ def run_scenario(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return _result(ground, scenario, judgement, records, time.monotonic() - started)
+
+
+def _as_told(scenario: Scenario, folder: Path) -> Scenario:
+    """Expect what the disk state itself tells, where its checkpoints say their steps and which of them count.
+
+    Those are written in the background as well: whether one was complete at the cut is a matter of milliseconds.
+    """
+    as_left = scenario.family in _AS_LEFT or scenario.arrangement is Arrangement.FAULT
+    told = whole_steps_told(folder) if as_left else None
+    if told is None:
+        return scenario
+    expected = scenario.expected
+    if expected.resume_step is not None:
+        expected = msgspec.structs.replace(expected, resume_step=max(told, default=0))
+    return replace(scenario, case=replace(scenario.case, whole_steps=told), expected=expected)
 
 
 def _restart(

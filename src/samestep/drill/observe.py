@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from samestep.checkpoints import Unit
     from samestep.trace import StepRecord, Trace
@@ -70,10 +70,15 @@ class ControlFacts:
         return max([save, *(burst.done for burst in self.bursts if burst.step == save)])
 
 
-def facts_of(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[str], bool]) -> ControlFacts:
+def facts_of(
+    traces: list[Trace],
+    units: Sequence[Unit],
+    is_log: Callable[[str], bool],
+    said: Mapping[str, int] | None = None,
+) -> ControlFacts:
     """Read the facts of a control from its traces (one per rank, at least one) and its final checkpoints."""
     first = traces[0]
-    bursts = save_bursts(traces, units, is_log)
+    bursts = save_bursts(traces, units, is_log, said)
     return ControlFacts(
         steps=min(len(trace.steps) for trace in traces),
         save_steps=[burst.step for burst in bursts],
@@ -90,17 +95,32 @@ def gathered(step: StepRecord) -> list[MicroStep]:
     return [micro for micro in step.micro_steps if not micro.within_update]
 
 
-def save_bursts(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[str], bool]) -> list[Burst]:
+def save_bursts(
+    traces: list[Trace],
+    units: Sequence[Unit],
+    is_log: Callable[[str], bool],
+    said: Mapping[str, int] | None = None,
+) -> list[Burst]:
     """Return the saves: changes under the durable folder that touch a checkpoint.
 
     A path belongs to a checkpoint when it is a file of a unit that is there in the end, or differs from one only in its
     numbers (it was rotated away). A temporary name under which a file was written does not count, for another rank may
     see it a step later. Without any unit, everything but logs counts.
+
+    Args:
+        traces: of all ranks.
+        units: the checkpoints that are there in the end.
+        is_log: whether a path is none of a checkpoint's.
+        said: the step of files and folders that say it themselves, see ``samestep.checkpoints.saved_steps``.
     """
     shapes = {_shape(name) for unit in units for name in (*unit.files, *unit.pointers)}
     bursts: dict[int, set[str]] = {}
     done: dict[int, int] = {}
     sightings = _sightings(traces)
+    for path, step, seen in _told(sightings, said or {}):
+        bursts.setdefault(step, set()).add(path)
+        done[step] = max(done.get(step, 0), seen)
+    sightings = {path: steps for path, steps in sightings.items() if not _tells(path, said or {})}
     background = _in_background(sightings)
     for path, steps in sightings.items():
         if not is_log(path) and (not shapes or _shape(path) in shapes):
@@ -110,6 +130,21 @@ def save_bursts(traces: list[Trace], units: Sequence[Unit], is_log: Callable[[st
             for step in steps if begun is None else [begun]:
                 bursts.setdefault(step, set()).add(path)
     return [Burst(step, tuple(sorted(bursts[step])), done.get(step, 0)) for step in sorted(bursts)]
+
+
+def _told(sightings: Mapping[str, Sequence[int]], said: Mapping[str, int]) -> Iterator[tuple[str, int, int]]:
+    """Yield the paths of saves that say their step, with that step and the one after which they were first seen.
+
+    What is seen of them later is their removal.
+    """
+    for path, steps in sightings.items():
+        step = next((said[part] for part in _parts(path) if part in said), -1)
+        if step >= 0:
+            yield path, step, max(step, steps[0])
+
+
+def _tells(path: str, said: Mapping[str, int]) -> bool:
+    return any(part in said for part in _parts(path))
 
 
 def _in_background(sightings: Mapping[str, Sequence[int]]) -> dict[str, int]:

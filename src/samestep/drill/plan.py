@@ -108,7 +108,9 @@ class Planner:
     def _some_steps_after(self, save: int) -> int:
         following = min((other for other in self.facts.save_steps if other > save), default=self.facts.steps)
         soon, done = min(save + 2, max(save, following - 1)), self.facts.done(save)
-        return soon if done == save else min(done + 1, self.facts.steps)  # a thread may be a step late
+        return (
+            soon if done == save else min(done + 1, max(save, self.facts.steps - 1))
+        )  # a thread may be a step late
 
     def _first_save(self) -> int:
         """Return the first save that is followed by enough steps, else the first."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from samestep.checkpoints import is_log
+from samestep.checkpoints import ROOT_NAMES, SAMESTEP, is_log
 from samestep.crash.image import File, Image, Symlink
 from samestep.crash.materialise import materialise
 from samestep.crash.replay import Replay, replay
@@ -115,10 +115,19 @@ def save_of(window: Window, step: int, before: Image, end: Image, scratch: Path)
         if not is_log(path) and old.get(path) != digest
     }
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
-        materialise(_with_entries(end, {PurePath(path).parts[0] for path in written}), Path(folder))
+        kept = {*ROOT_NAMES, *(PurePath(path).parts[0] for path in written)}
+        materialise(_with_entries(end, kept), Path(folder))
         units = units_with_steps(Path(folder), [Burst(step, tuple(written))])
-    generations = [Generation.of(end, unit.path, step, _own_files(unit)) for unit, _ in units]
+    generations = [Generation.of(end, unit.path, _told(unit, step), _own_files(unit)) for unit, _ in units]
+    if any(unit.framework == SAMESTEP for unit, _ in units):
+        own = {name for item in generations for name in item.files}
+        written = {path: digest for path, digest in written.items() if path in own}  # its record announces it
     return Save(window, step, [item for item in generations if item.files], written)
+
+
+def _told(unit: Unit, step: int) -> int:
+    """Return the step of a checkpoint that tells it, else the one after which it was saved."""
+    return unit.step if unit.framework == SAMESTEP and unit.step is not None else step
 
 
 def left_after(recording: Recording, save_steps: Sequence[int], scratch: Path) -> Wholeness:
@@ -148,6 +157,8 @@ def _contents(image: Image) -> dict[str, bytes]:
 def _own_files(unit: Unit) -> list[str]:
     """Leave out texts beside a checkpoint file that carry neither its name nor its number: they change on their own."""
     main = PurePath(unit.path)
+    if unit.framework == SAMESTEP:
+        return [*unit.files, *unit.pointers]
     if unit.path == "." or any(
         PurePath(name).is_relative_to(main) and name != unit.path for name in unit.files
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from samestep.checkpoints import Presence, find_units, inspect_unit
+from samestep.checkpoints import SAMESTEP, Presence, find_units, inspect_unit, saved_steps
 from samestep.contract import Component
 
 if TYPE_CHECKING:
@@ -37,10 +37,19 @@ def units_with_steps(folder: Path, bursts: list[Burst]) -> list[tuple[Unit, int]
             written[path] = burst.step
     found = []
     for unit in find_units(folder):
-        steps = [written[name] for name in unit.files if name in written]
+        records = unit.pointers if unit.framework == SAMESTEP else ()  # what makes such a checkpoint exist
+        steps = [written[name] for name in (*unit.files, *records) if name in written]
         if steps:
             found.append((unit, max(steps)))
     return _parts_together(folder, found)
+
+
+def whole_steps_told(folder: Path) -> list[int] | None:
+    """Return the steps of the whole checkpoints, where they tell them and which of them count; None elsewhere."""
+    if not saved_steps(folder):
+        return None
+    units = [unit for unit in find_units(folder) if unit.framework == SAMESTEP]
+    return sorted({unit.step or 0 for unit in units if inspect_unit(folder, unit).whole})
 
 
 def resume_points(folder: Path, units: Sequence[Unit]) -> list[Unit]:

@@ -183,3 +183,14 @@ def test_a_process_that_ended_on_its_own_terms_has_told_of_all_its_saves():
 
 def test_the_rank_with_the_fewest_steps_says_how_many_were_complete():
     assert last_words_save([cut_off([101.0, 102.0]), cut_off([101.0])], [], written=1003.0) == 1
+
+
+def test_saves_that_tell_their_step_count_for_it_whenever_they_are_seen():
+    steps = [step(number) for number in range(1, 7)]
+    steps[2].durable = ["run/run.json", "run/chain/1.json", "run/bundles/b/model"]
+    steps[4].durable = ["run/chain/2.json", "run/logs/a.jsonl"]
+    steps[5].durable = ["run/bundles/b/model"]
+    said = {"run": -1, "run/bundles/b": 2, "run/chain/2.json": 2}
+    (burst,) = save_bursts([trace(steps)], [], is_log, said)
+    assert (burst.step, burst.done) == (2, 5)
+    assert burst.paths == ("run/bundles/b/model", "run/chain/2.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from samestep.checkpoints.bundles import SAMESTEP
 from samestep.checkpoints.recognise import (
     ACCELERATE,
     DEEPSPEED,
@@ -14,7 +15,7 @@ from samestep.checkpoints.recognise import (
     ULTRALYTICS,
 )
 
-from . import accelerate, dcp, deepspeed, lightning, plain, timm, transformers, ultralytics
+from . import accelerate, bundle, dcp, deepspeed, lightning, plain, timm, transformers, ultralytics
 from .draft import Draft
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _LAYOUTS: dict[str, Callable[[Draft], None]] = {
     DEEPSPEED: deepspeed.examine,
     ULTRALYTICS: ultralytics.examine,
     TIMM: timm.examine,
+    SAMESTEP: bundle.examine,
 }
 
 

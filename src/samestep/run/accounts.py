@@ -1,0 +1,161 @@
+"""What a run has cost in steps and time over all its attempts, from their journals."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from samestep.bundle.carrying import read_carried
+from samestep.bundle.errors import StoreError
+from samestep.bundle.records import AttemptRecord
+from samestep.journal import JournalError, read_journal
+
+from .odometer import read
+from .session import odometer_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from samestep.bundle.store import Store
+    from samestep.journal import Event
+
+_MOST_ATTEMPTS = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Life:
+    """One attempt of a run, as far as its journal tells.
+
+    Attributes:
+        attempt: its id.
+        resumed: the step that it went on from.
+        last: the last step that it is known to have executed.
+        step_seconds: that its steps took, by ranges of first and last step.
+        began: seconds since 1970.
+        seen: when it was last seen, seconds since 1970.
+        ended: it ended by itself, with its state committed.
+    """
+
+    attempt: str
+    resumed: int
+    last: int
+    step_seconds: tuple[tuple[int, int, float], ...]
+    began: float
+    seen: float
+    ended: bool
+
+    @property
+    def lived_seconds(self) -> float:
+        """How long it is known to have lived."""
+        return max(0.0, self.seen - self.began)
+
+
+@dataclasses.dataclass(frozen=True)
+class Accounts:
+    """What the run came to so far.
+
+    Attributes:
+        attempts: how many there were.
+        steps: accepted ones.
+        steps_lost: executed and lost with an interruption, as far as known.
+        step_seconds: that the accepted steps took.
+        wall_seconds: since the first attempt began.
+    """
+
+    attempts: int
+    steps: int
+    steps_lost: int
+    step_seconds: float
+    wall_seconds: float
+
+    @property
+    def goodput(self) -> float:
+        """The share of the time in which accepted steps were made."""
+        return self.step_seconds / self.wall_seconds if self.wall_seconds > 0 else 0.0
+
+    def text(self) -> str:
+        """Return the summary of a run that ends."""
+        lost = f"{self.steps_lost} step{'' if self.steps_lost == 1 else 's'} lost"
+        tries = f"{self.attempts} attempt{'' if self.attempts == 1 else 's'}"
+        return (
+            f"{self.steps} steps in {tries}, {lost}; {self.step_seconds:.1f} s in steps that count, "
+            f"{self.wall_seconds:.1f} s since the first start: goodput {self.goodput:.0%}"
+        )
+
+
+def lives_of(store: Store, folder: Path) -> list[Life]:
+    """Return the attempts of a run, oldest first; those whose journal is lost tell only when they began.
+
+    Args:
+        store: of the run.
+        folder: where journals of attempts on this machine lie; they reach further than what commits carried.
+    """
+    records = [
+        record
+        for record, _ in zip(store.chain.backwards(store.chain.head()), range(_MOST_ATTEMPTS), strict=False)
+        if isinstance(record, AttemptRecord)
+    ]
+    return [_life(store, record, folder) for record in reversed(records)]
+
+
+def accounts_of(lives: list[Life], step: int, now: float) -> Accounts:
+    """Sum up.
+
+    Args:
+        lives: of all attempts, oldest first, the present one last.
+        step: accepted so far.
+        now: seconds since 1970.
+    """
+    lost, useful = 0, 0.0
+    for at, life in enumerate(lives):
+        accepted = lives[at + 1].resumed if at + 1 < len(lives) else step
+        lost += max(0, life.last - max(accepted, life.resumed))
+        useful += sum(_seconds_until(accepted, *piece) for piece in life.step_seconds)
+    wall = now - lives[0].began if lives else 0.0
+    return Accounts(len(lives), step, lost, useful, wall)
+
+
+def interrupted_lives(lives: list[Life]) -> list[float]:
+    """Return how long each attempt lived that did not end by itself, the present one left out."""
+    return [life.lived_seconds for life in lives[:-1] if not life.ended]
+
+
+def _seconds_until(accepted: int, first: int, last: int, seconds: float) -> float:
+    """Return the share of a range's seconds that went into accepted steps."""
+    counted = min(last, accepted) - first + 1
+    return seconds * max(0, counted) / (last - first + 1)
+
+
+def _life(store: Store, record: AttemptRecord, folder: Path) -> Life:
+    events = _events(store, record.attempt, folder)
+    resumed = record.resumed.step if record.resumed else 0
+    pieces = [
+        (int(event.values["first"]), int(event.values["last"]), float(event.values["seconds"]))
+        for event in events
+        if event.event == "steps"
+    ]
+    began = _unix(record.written)
+    return Life(
+        attempt=record.attempt,
+        resumed=resumed,
+        last=max([resumed, read(odometer_path(folder, record.attempt)), *(last for _, last, _ in pieces)]),
+        step_seconds=tuple(pieces),
+        began=began,
+        seen=max([began, *(_unix(event.at) for event in events[-1:])]),
+        ended=any(event.event == "ended" for event in events),
+    )
+
+
+def _events(store: Store, attempt: str, folder: Path) -> tuple[Event, ...]:
+    local = folder / f"{attempt}.jsonl"
+    try:
+        if local.exists():
+            return read_journal(local).events
+        return read_carried(store.storage, attempt).events
+    except (JournalError, StoreError):
+        return ()
+
+
+def _unix(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()

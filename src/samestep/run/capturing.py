@@ -1,0 +1,103 @@
+"""The state of a run as a whole: every tracked object, the generators, the data, the open window; in one order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samestep.contract import Component
+from samestep.state import Capture, restore
+from samestep.state.generators import TrackedRng
+from samestep.state.stateful import TrackedStateful
+from samestep.state.tracking import track
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from samestep.bundle.bundles import Bundle
+    from samestep.bundle.storage.base import Storage
+    from samestep.data import FollowedData
+    from samestep.state import Snapshot
+    from samestep.state.ranks import Ranks
+    from samestep.state.tracked import Tracked
+
+    from .gradients import OpenWindow
+    from .tracking import Tracking
+
+DATA, ACCUMULATION, RNG = "data", "accumulation", "rng"
+
+
+class Capturing:
+    """Takes and restores the state of a run.
+
+    Args:
+        tracking: the objects that the user has named.
+        data: that is followed; None when the script gives its batches itself.
+        window: the open accumulation window, if its gradients are captured.
+        ranks: that train together.
+
+    Attributes:
+        components: of the training state that something of this belongs to.
+    """
+
+    def __init__(
+        self, tracking: Tracking, data: FollowedData | None, window: OpenWindow | None, ranks: Ranks
+    ) -> None:
+        self._ranks = ranks
+        self._sources = _sources(tracking, data, window)
+        self._capture = Capture(self._sources, ranks)
+        self.components = {source.component for source in self._sources}
+
+    def take(self, *, overlap: bool) -> Snapshot:
+        """Return a copy of the state as it is now; see ``Capture.take``."""
+        return self._capture.take(overlap=overlap)
+
+    def restore(
+        self,
+        bundle: Bundle,
+        storage: Storage,
+        *,
+        allow_missing: Sequence[str] = (),
+        allow_extra: Sequence[str] = (),
+    ) -> None:
+        """Put the state of ``bundle`` in place, whole or not at all; the generators last.
+
+        Raises:
+            StateError: it does not fit.
+            DamageError: it is not what was written.
+        """
+        restore(
+            self._sources,
+            bundle,
+            storage,
+            allow_missing=allow_missing,
+            allow_extra=allow_extra,
+            ranks=self._ranks,
+        )
+
+
+def _sources(tracking: Tracking, data: FollowedData | None, window: OpenWindow | None) -> list[Tracked]:
+    models = tracking.of(Component.WEIGHTS)
+    sources = [
+        track(name, thing, Component(component), models=models) for name, component, thing in tracking.items()
+    ]
+    if data is not None:
+        sources.append(_Data(data))
+    if window is not None:
+        sources.append(_PerRank(ACCUMULATION, window, Component.ACCUMULATION))
+    if RNG not in tracking.excused:
+        sources.append(TrackedRng(RNG))
+    return sources
+
+
+class _PerRank(TrackedStateful):
+    """State that ranks may have different."""
+
+    per_rank = True
+
+
+class _Data(TrackedStateful):
+    """Where the run stands in its data."""
+
+    def __init__(self, followed: FollowedData) -> None:
+        super().__init__(DATA, followed, Component.DATA_POSITION, read_back=False)
+        self.per_rank = followed.per_rank

@@ -1,0 +1,208 @@
+"""Looking for state that the user did not name: a run starts only when every piece of it has a row."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import DataLoader, Sampler
+
+from samestep.contract import Component
+
+from .errors import ContractOpen
+from .reachable import Names, alive, attributes, inside
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+    from types import FrameType
+
+_AVERAGE = re.compile(r"(?:^|_)(?:ema|swa)|Ema|EMA|Averag|Polyak")
+_PREFIX = re.compile(r"(?:^|(?<=\.))(?:module|_orig_mod|_fsdp_wrapped_module)\.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stray:
+    """Something alive without a row.
+
+    Attributes:
+        name: what the script calls it.
+        kind: its class.
+        component: that it belongs to.
+        needed: a run may not start without a row for it.
+    """
+
+    name: str
+    kind: str
+    component: Component
+    needed: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.kind}, {self.component})"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+    """One kind of thing that a training may have to keep."""
+
+    component: Component
+    types: tuple[type, ...]
+    argument: str
+
+
+def _kinds() -> list[_Kind]:
+    scalers: list[type] = [torch.amp.GradScaler]
+    return [
+        _Kind(Component.OPTIMIZER, (torch.optim.Optimizer,), "optimizer"),
+        _Kind(Component.SCHEDULE, (LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau), "schedule"),
+        _Kind(Component.SCALER, tuple(scalers), "scaler"),
+        _Kind(Component.EMA, (AveragedModel,), "ema"),
+        _Kind(Component.DATA_POSITION, (DataLoader,), "data"),
+    ]
+
+
+def strays(
+    tracked: Iterable[Any], models: Iterable[Any], excused: Collection[str], frame: FrameType | None
+) -> list[Stray]:
+    """Return what is alive and has no row.
+
+    Args:
+        tracked: everything that the user has named.
+        models: the modules among it.
+        excused: names that the user has said to be rebuilt or irrelevant.
+        frame: of the script, to find out what it calls things.
+    """
+    tracked, models = list(tracked), list(models)
+    names = Names(frame)
+    kinds = _kinds()
+    wanted = tuple(cls for kind in kinds for cls in kind.types)
+    living = alive(lambda cls: issubclass(cls, (*wanted, torch.nn.Module)) or _is_average(cls))
+    found: list[tuple[Any, Component]] = []
+    for kind in kinds:
+        covered = _covered(tracked, kind.types)
+        found += [
+            (thing, kind.component)
+            for thing in living
+            if isinstance(thing, kind.types) and not _is_covered(thing, covered, kind.types)
+        ]
+    found += [(thing, Component.EMA) for thing in _copies(living, tracked, models)]
+    needed = [
+        Stray(names.of(thing), type(thing).__name__, component, needed=True) for thing, component in found
+    ]
+    loaders = [thing for thing in living if isinstance(thing, DataLoader)]
+    warned = [_warning(names, thing) for thing in _sources_of_chance(names, [*tracked, *loaders])]
+    return [one for one in _distinct([*needed, *warned]) if one.name not in excused]
+
+
+def require_rows(found: Iterable[Stray]) -> None:
+    """Refuse to start while something that a training needs has no row.
+
+    Raises:
+        ContractOpen: the message names everything, the hint what to write.
+    """
+    needed = [one for one in found if one.needed]
+    if not needed:
+        return
+    first = needed[0]
+    raise ContractOpen(
+        f"nobody has said what becomes of {', '.join(map(str, needed))}",
+        hint=(
+            f"name each: Run(..., {_argument(first)}={first.name}) or run.track({first.name!r}, object) to save it, "
+            f"run.rebuilt({first.name!r}, by=..., check=...) if a restart makes it anew, "
+            f"run.irrelevant({first.name!r}, because=...) if it does not matter"
+        ),
+    )
+
+
+def _argument(stray: Stray) -> str:
+    return next(kind.argument for kind in _kinds() if kind.component is stray.component)
+
+
+def _is_average(cls: type) -> bool:
+    """Whether a class is by its name an averaged model that is no module, and keeps a state."""
+    return (
+        bool(_AVERAGE.search(cls.__name__)) and hasattr(cls, "state_dict") and hasattr(cls, "load_state_dict")
+    )
+
+
+def _covered(tracked: Iterable[Any], types: tuple[type, ...]) -> set[int]:
+    """Return the ids of the things of one kind that are tracked, those inside tracked things of that kind included."""
+    covered = {id(thing) for thing in tracked}
+    for thing in tracked:
+        if isinstance(thing, types):
+            covered |= {id(part) for part in inside(thing) if isinstance(part, types)}
+    return covered
+
+
+def _is_covered(thing: Any, covered: set[int], types: tuple[type, ...]) -> bool:
+    """Whether a thing is tracked, or wraps one that is."""
+    if id(thing) in covered:
+        return True
+    held = [part for part in attributes(thing).values() if isinstance(part, types)]
+    return any(id(part) in covered for part in held)
+
+
+def _copies(living: Iterable[Any], tracked: list[Any], models: list[Any]) -> Iterator[Any]:
+    """Yield averaged models by their name, and modules that look like a copy of a trained one."""
+    kept = [*models, *(thing for thing in tracked if isinstance(thing, torch.nn.Module))]
+    known = {id(part) for model in kept for part in model.modules()} | {id(thing) for thing in tracked}
+    for thing in tracked:
+        known |= {id(part) for part in inside(thing)}
+    shapes = [shape for model in models if (shape := _shape(model))]
+    copies = [
+        thing
+        for thing in living
+        if id(thing) not in known and not isinstance(thing, AveragedModel) and _looks_copied(thing, shapes)
+    ]
+    nested = {
+        id(part)
+        for copy in copies
+        if isinstance(copy, torch.nn.Module)
+        for part in copy.modules()
+        if part is not copy
+    }
+    averaged = {id(part) for thing in living if isinstance(thing, AveragedModel) for part in thing.modules()}
+    yield from (copy for copy in copies if id(copy) not in nested | averaged)
+
+
+def _looks_copied(thing: Any, shapes: list[dict[str, tuple[int, ...]]]) -> bool:
+    if _is_average(type(thing)):
+        return True
+    return (
+        isinstance(thing, torch.nn.Module) and "_parameters" in attributes(thing) and _shape(thing) in shapes
+    )
+
+
+def _shape(model: Any) -> dict[str, tuple[int, ...]] | None:
+    shape = {_PREFIX.sub("", name): tuple(value.shape) for name, value in model.named_parameters()}
+    return shape or None
+
+
+def _sources_of_chance(names: Names, owners: list[Any]) -> Iterator[Any]:
+    """Yield the generators and samplers that the script can see and that belong to none of the owners."""
+    kinds = (*_generator_types(), Sampler)
+    known = {id(torch.default_generator)} | {id(thing) for thing in owners}
+    for thing in owners:
+        known |= {id(part) for part in inside(thing) if isinstance(part, kinds)}
+    for thing in names.things():
+        if (
+            issubclass(type(thing), kinds) and id(thing) not in known
+        ):  # isinstance would run code of lazy objects
+            yield thing
+
+
+def _generator_types() -> tuple[type, ...]:
+    numpy: Any = sys.modules.get("numpy.random")
+    return (torch.Generator, *((numpy.Generator, numpy.RandomState) if numpy else ()))
+
+
+def _warning(names: Names, thing: Any) -> Stray:
+    return Stray(names.of(thing), type(thing).__name__, Component.RNG, needed=False)
+
+
+def _distinct(found: list[Stray]) -> list[Stray]:
+    return list(dict.fromkeys(found))

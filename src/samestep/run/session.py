@@ -1,0 +1,103 @@
+"""One attempt of a run: its store, its journal, and where its local files lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from samestep.bundle.carrying import Carrier
+from samestep.bundle.storage.local import LocalStorage
+from samestep.journal import Journal
+
+from .odometer import Odometer
+
+if TYPE_CHECKING:
+    from samestep.bundle.attempts import Attempt
+    from samestep.bundle.bundles import Bundle
+    from samestep.bundle.storage.base import Storage
+    from samestep.bundle.store import Store
+
+LOGS = "logs"
+"""Folder of a run's root on local disk with what no bundle rests on: journals as written, scalars."""
+
+
+class Session:
+    """A registered attempt.
+
+    Args:
+        store: of the run.
+        attempt: the handle that commits; None on all ranks but the first, which do not commit.
+        attempt_id: its id.
+        ordinal: how many attempts there were, this one included.
+
+    Attributes:
+        folder: where its local files lie.
+    """
+
+    def __init__(self, store: Store, attempt: Attempt | None, attempt_id: str, ordinal: int) -> None:
+        self.store = store
+        self.attempt = attempt
+        self.attempt_id = attempt_id
+        self.ordinal = ordinal
+        self.folder = logs_folder(store.storage, store.run.id)
+        self._journal: Journal | None = None
+        self._carrier: Carrier | None = None
+        self._odometer: Odometer | None = None
+        if attempt is not None:
+            self._odometer = Odometer(odometer_path(self.folder, attempt_id))
+            self._journal = Journal.open(self.folder, attempt_id)
+            self._carrier = Carrier(self._journal, store.storage, attempt_id)
+
+    @property
+    def carrier(self) -> Carrier | None:
+        """What carries the journal into the store; None on all ranks but the first."""
+        return self._carrier
+
+    def note(self, event: str, /, **values: Any) -> None:
+        """Append an event to the journal; the first rank keeps it."""
+        if self._carrier is not None:
+            self._carrier.note(event, **values)
+
+    def note_commit(self, bundle: Bundle) -> None:
+        """Note that a bundle exists, and since when its parts would survive a power cut."""
+        manifest = bundle.manifest
+        self.note("save-durable", step=bundle.step, bundle=bundle.id, at=manifest.timings.parts_durable)
+        self.note(
+            "save-committed",
+            step=bundle.step,
+            bundle=bundle.id,
+            number=bundle.number,
+            size_bytes=manifest.size,
+            written_bytes=sum(part.size for part in manifest.parts if not part.share_depth),
+        )
+
+    def executed(self, step: int) -> None:
+        """Note that a step was executed, where it outlives the process."""
+        if self._odometer is not None:
+            self._odometer.show(step)
+
+    def carry(self) -> tuple[str, ...]:
+        """Store the journal's new lines and return their keys."""
+        return self._carrier.carry() if self._carrier is not None else ()
+
+    @property
+    def problem(self) -> str:
+        """What kept the journal from being written."""
+        return self._carrier.problem if self._carrier is not None else ""
+
+    def close(self) -> None:
+        """Make the journal durable and let go of it."""
+        if self._journal is not None:
+            self._journal.close()
+
+
+def odometer_path(folder: Path, attempt: str) -> Path:
+    """Return the file with the last step that an attempt executed."""
+    return folder / f"{attempt}.step"
+
+
+def logs_folder(storage: Storage, run: str) -> Path:
+    """Return where journals and scalars of a run lie on this machine."""
+    if isinstance(storage, LocalStorage):
+        return storage.root / LOGS
+    return Path(".samestep") / LOGS / run

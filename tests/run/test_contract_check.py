@@ -1,0 +1,126 @@
+"""What is alive in a process and has no row is found by the name that the script gives it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+BEGIN = """
+import copy, json, sys, torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
+from torch.optim.swa_utils import AveragedModel
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from samestep.run.contract_check import strays
+
+def found(*tracked, models=(), excused=()):
+    models = models or [thing for thing in tracked if isinstance(thing, nn.Module)]
+    return {str(one): one.needed for one in strays(tracked, models, excused, sys._getframe(1))}
+
+model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+optimizer = torch.optim.Adam(model.parameters())
+samples = TensorDataset(torch.zeros(8, 4))
+"""
+
+CASES = {
+    "everything is named": ("found(model, optimizer)", {}),
+    "an optimizer": ("found(model)", {"optimizer (Adam, optimizer)": True}),
+    "a schedule": (
+        "schedule = CosineAnnealingLR(optimizer, 5); found(model, optimizer)",
+        {"schedule (CosineAnnealingLR, schedule)": True},
+    ),
+    "schedules inside a schedule are kept with it": (
+        (
+            "parts = [LinearLR(optimizer), CosineAnnealingLR(optimizer, 5)]\n"
+            "found(model, optimizer, SequentialLR(optimizer, parts, [2]))"
+        ),
+        {},
+    ),
+    "a schedule does not stand for its optimizer": (
+        "schedule = CosineAnnealingLR(optimizer, 5); found(model, schedule)",
+        {"optimizer (Adam, optimizer)": True},
+    ),
+    "a scaler": (
+        (
+            "class Trainer: pass\ntrainer = Trainer(); trainer.scaler = torch.amp.GradScaler('cpu')\n"
+            "found(model, optimizer)"
+        ),
+        {"trainer.scaler (GradScaler, scaler)": True},
+    ),
+    "an averaged model": (
+        "average = AveragedModel(model); found(model, optimizer)",
+        {"average (AveragedModel, ema)": True},
+    ),
+    "an averaged model that is named": (
+        "average = AveragedModel(model); found(model, optimizer, average)",
+        {},
+    ),
+    "a copy of the model": (
+        "parts = {'shadow': copy.deepcopy(model)}; found(model, optimizer)",
+        {"parts['shadow'] (Sequential, ema)": True},
+    ),
+    "another model is none of the run's": ("other = nn.Linear(3, 3); found(model, optimizer)", {}),
+    "a loader": (
+        "validation = DataLoader(samples); found(model, optimizer)",
+        {"validation (DataLoader, data-position)": True},
+    ),
+    "a loader with its sampler is named": (
+        "loader = DataLoader(samples, sampler=RandomSampler(samples)); found(model, optimizer, loader)",
+        {},
+    ),
+    "a generator is a warning": (
+        "noise = torch.Generator(); found(model, optimizer)",
+        {"noise (Generator, rng)": False},
+    ),
+    "a generator of a loader is kept with it": (
+        (
+            "noise = torch.Generator(); loader = DataLoader(samples, shuffle=True, generator=noise); "
+            "found(model, optimizer, loader)"
+        ),
+        {},
+    ),
+    "what is said to be irrelevant": ("found(model, excused=['optimizer'])", {}),
+    "what nothing holds any more is collected": (
+        (
+            "def scope():\n    gone = torch.optim.SGD(model.parameters(), lr=1); gone.self = gone\nscope()\n"
+            "found(model, optimizer)"
+        ),
+        {},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """All cases in one process, each in a namespace of its own."""
+    cases = {name: code for name, (code, _) in CASES.items()}
+    program = BEGIN + textwrap.dedent(
+        """
+        begin, cases, results = json.loads(sys.stdin.readline()), json.loads(sys.stdin.readline()), {}
+        del model, optimizer, samples
+        for name, code in cases.items():
+            *lines, last = code.replace("; ", "\\n").split("\\n") if "\\n" not in code else code.split("\\n")
+            *more, last = last.split("; ")
+            source = begin + "\\n".join([*lines, *more]) + f"\\nresult = {last}"
+            space = {"__name__": "script"}
+            exec(compile(source, name, "exec"), space)
+            results[name] = space["result"]
+            space.clear()
+        print(json.dumps(results))
+        """
+    )
+    given = json.dumps(BEGIN) + "\n" + json.dumps(cases) + "\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=given, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_alive_without_a_row_is_found(name, answers):
+    assert answers[name] == CASES[name][1]
