@@ -75,7 +75,7 @@ class RandomGenerators(Callback):
 class SaveWhenToldToGo(Callback):
     """Saves on SIGTERM: Lightning stops after the batch, and leaves without a save."""
 
-    def on_exception(self, trainer, module, exception):
+    def on_exception(self, trainer, _module, exception):
         if isinstance(exception, SIGTERMException):
             trainer.save_checkpoint(Path(trainer.default_root_dir) / f"step={trainer.global_step:06d}.ckpt")
 

@@ -40,7 +40,7 @@ class Cost:
 
 def cost_of(action: Callable[[], None]) -> Cost:
     """Do something and return what it took."""
-    resident = _reset_peak()
+    resident = reset_peak()
     written, processor = _bytes_written(), _processor_seconds()
     started = time.perf_counter()
     action()
@@ -49,7 +49,7 @@ def cost_of(action: Callable[[], None]) -> Cost:
         seconds=seconds,
         processor=_processor_seconds() - processor,
         written=_bytes_written() - written,
-        extra_mib=(_status("VmHWM") - resident) / 1024,
+        extra_mib=(status("VmHWM") - resident) / 1024,
     )
 
 
@@ -98,15 +98,16 @@ def _sync(path: Path) -> None:
     os.close(descriptor)
 
 
-def _reset_peak() -> float:
+def reset_peak() -> float:
+    """Forget the most memory that this process had, and return what it has now, in KiB."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
-    return _status("VmRSS")
+    return status("VmRSS")
 
 
-def _status(field: str) -> float:
-    """Return a line of the process's status, in KiB."""
-    for line in Path("/proc/self/status").read_text().splitlines():
+def status(field: str, process: str = "self") -> float:
+    """Return a line of a process's status, in KiB."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return float(line.split()[1])
     raise LookupError(field)

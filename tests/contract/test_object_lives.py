@@ -97,7 +97,9 @@ def test_a_sample_of_all_faults_at_all_requests_loses_nothing(emulator, proxy, l
     asked = requests_of(Scene(emulator, proxy), life)
     some = random_.sample(EVERY, len(EVERY) // 3)
     cases = [(fault, nth, 1) for fault in ("lost-reply", "kill-after") for nth in asked.records]
-    cases += [(fault, random_.choice(asked.records + asked.writes + asked.all()), times) for fault, times in some]
+    cases += [
+        (fault, random_.choice(asked.records + asked.writes + asked.all()), times) for fault, times in some
+    ]
     for case in cases:
         check(Scene(emulator, proxy), life, case)
 

@@ -259,7 +259,9 @@ def test_a_library_that_starts_a_thread_is_refused(site, monkeypatch, tmp_path):
         )
 
 
-def test_what_a_library_prints_when_it_is_imported_is_not_in_the_log_of_every_fork(site, monkeypatch, tmp_path):
+def test_what_a_library_prints_when_it_is_imported_is_not_in_the_log_of_every_fork(
+    site, monkeypatch, tmp_path
+):
     (tmp_path / "chatty_library.py").write_text("print('imported once')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -9,6 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import safetensors.torch
+import torch
+import torch.distributed.checkpoint as dcp
+from click.testing import CliRunner
+
+from samestep.cli.main import cli
 
 WORKER = Path(__file__).parent / "reshard_worker.py"
 LIMIT_SECONDS = 240
@@ -47,3 +54,24 @@ def test_every_pair_of_rank_counts_restores_the_same_bits_and_reads_little_else(
     assert [one for one in found if one["unlike"]] == []
     for one in found:
         assert one["read"] - one["state_json"] <= 1.1 * one["needed"], one
+    assert exported_unlike(tmp_path) == []
+
+
+def exported_unlike(folder):
+    """Return the weights that are not those of the model when what three ranks saved is exported."""
+    expected = json.loads((folder / "digests-3.json").read_text())
+    for layout in ("hf", "dcp"):
+        words = ["bundle", "export", folder / "store-3", "--into", folder / layout, "--format", layout]
+        done = CliRunner().invoke(cli, list(map(str, words)), standalone_mode=False)
+        assert done.exception is None, done.output
+    assert {path.name for path in (folder / "hf").iterdir()} == {"model.safetensors", "config.json"}
+    assert json.loads((folder / "hf" / "config.json").read_text())["architectures"] == ["Net"]
+    file = safetensors.torch.load_file(folder / "hf" / "model.safetensors")
+    state = {"net": {name: torch.zeros_like(tensor) for name, tensor in file.items()}}
+    dcp.load(state, checkpoint_id=folder / "dcp", no_dist=True)
+    both = [*file.items(), *state["net"].items()]
+    return [name for name, tensor in both if digest(tensor) != expected[name]]
+
+
+def digest(tensor):
+    return hashlib.sha256(tensor.numpy().tobytes()).hexdigest()

@@ -209,6 +209,31 @@ def test_old_lines_do_not_wait_for_a_full_batch(tmp_path, monkeypatch):
         assert len(synced) == 1
 
 
+def test_who_appends_does_not_wait_while_older_lines_are_made_durable(journal, monkeypatch):
+    begun, go_on, original = threading.Event(), threading.Event(), os.fsync
+
+    def slow(descriptor):
+        begun.set()
+        assert go_on.wait(30)
+        original(descriptor)
+
+    journal.append("save-asked", step=1)
+    monkeypatch.setattr(os, "fsync", slow)
+    flushing = threading.Thread(target=journal.flush)
+    flushing.start()
+    assert begun.wait(30)
+    appending = threading.Thread(target=journal.append, args=("save-asked",), kwargs={"step": 2})
+    appending.start()
+    appending.join(30)
+    assert not appending.is_alive()
+    assert flushing.is_alive()
+    go_on.set()
+    flushing.join(30)
+    synced = watch_fsync(monkeypatch)
+    journal.flush()  # the second line was not covered by the fsync that had begun before it
+    assert len(synced) == 1
+
+
 def test_new_folders_are_synced_into_their_parents(tmp_path, monkeypatch):
     seen, original = [], os.fsync
     monkeypatch.setattr(

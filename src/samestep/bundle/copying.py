@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _WRITERS = 4
 _TRAINING_ONLY = re.compile(r"^(trainer_state|zero_to_fp32|latest|global_step.*)(\.\w+)?$")
 _SHARDS = re.compile(r"\.distcp$|(^|/)\.metadata$|_model_states\.pt$")
-_PIECES = re.compile(r"(?P<stem>.+)(-\d{5}-of-\d{5}|\.rank-\d{5})(-\d{5}-of-\d{5})?\.safetensors")
+_PIECES = re.compile(r"(?P<stem>.+?)(?P<own>\.rank-\d{5})?(-\d{5}-of-\d{5})?\.safetensors")
 _STATE = "state.json"
 CONFIGURATIONS = frozenset({"config.json", "generation_config.json"})
 """Files that a captured bundle has beside the weights, for transformers."""
@@ -164,7 +164,7 @@ def exported_parts(manifest: Manifest) -> tuple[Part, ...]:
 
 def is_captured(manifest: Manifest) -> bool:
     """Say whether the bundle holds a state that ``samestep.Run`` captured, and no checkpoint of a framework."""
-    return any(part.path == _STATE for part in manifest.parts) and not manifest.framework
+    return manifest.origin == "state" and any(part.path == _STATE for part in manifest.parts)
 
 
 def in_pieces(manifest: Manifest) -> bool:
@@ -172,8 +172,11 @@ def in_pieces(manifest: Manifest) -> bool:
     if not is_captured(manifest):
         return False
     paths = {part.path for part in manifest.parts if _has_weights(part, captured=True)}
-    pieces = filter(None, map(_PIECES.fullmatch, paths))
-    return any(f"{piece['stem']}.safetensors.index.json" not in paths for piece in pieces)
+    pieces = [piece for path in paths if (piece := _PIECES.fullmatch(path))]
+    return any(
+        piece["own"] or (piece[3] and f"{piece['stem']}.safetensors.index.json" not in paths)
+        for piece in pieces
+    )
 
 
 def beside_weights(manifest: Manifest) -> tuple[str, ...]:

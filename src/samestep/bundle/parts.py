@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 FULL_COPY_AFTER = 8
 """How many bundles in a row may hold the same stored bytes of a part before they are written again."""
 
+SHARED_BYTES = 1 << 20
+"""Smaller parts had better be stored in every bundle: it costs nothing, and damage to one harms no other bundle."""
+
 ROOM_MARGIN_BYTES = 16 << 20
 """What has to stay free besides the parts, for records and for the file system itself."""
 
@@ -71,6 +74,7 @@ class PartWriter:
         components: Sequence[str] = (),
         expected_digest: str = "",
         rank: int | None = None,
+        share: bool = True,
     ) -> Part:
         """Store ``content`` as the part ``path``, or share what the base holds when it is the same.
 
@@ -80,6 +84,7 @@ class PartWriter:
             components: of the training state that the part carries.
             expected_digest: hex, by the scheme of the format; the bytes that are stored must have it.
             rank: of the writer, where parts differ by rank.
+            share: whether it may be shared at all. What harms a shared part harms every bundle that has it.
 
         Raises:
             FormatError: the path is not one that a part may have.
@@ -90,7 +95,7 @@ class PartWriter:
         """
         self._claim(path)
         try:
-            part = self._share(path, content) or self._store(path, content)
+            part = (self._share(path, content) if share else None) or self._store(path, content)
             _check_digest(part, expected_digest)
         except BaseException:
             self._drop(path)

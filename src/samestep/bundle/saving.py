@@ -76,11 +76,12 @@ class Saving:
         components: Sequence[str] = (),
         expected_digest: str = "",
         rank: int | None = None,
+        share: bool = True,
     ) -> Part:
         """Store a part; see ``PartWriter.add``. May be called from several threads."""
         self._require_open()
         return self._parts.add(
-            path, content, components=components, expected_digest=expected_digest, rank=rank
+            path, content, components=components, expected_digest=expected_digest, rank=rank, share=share
         )
 
     def take(self, part: Part) -> None:

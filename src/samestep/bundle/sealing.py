@@ -51,6 +51,8 @@ class Statements:
         config_digest: of the configuration, with its algorithm.
         environment: what the bundle expects around it; by default what is installed here.
         progress: counters and the like beside the step; values that canonical JSON can hold.
+        share_from: parts that are smaller than so many bytes are stored in every bundle anew, so that damage to one
+            harms no other.
         allow_open: seal although nobody has said what becomes of some components.
     """
 
@@ -61,6 +63,7 @@ class Statements:
     config_digest: str = ""
     environment: Mapping[str, str] | None = None
     progress: Any = None
+    share_from: int = 0
     allow_open: bool = False
 
 
@@ -99,7 +102,7 @@ def seal(
         _noted(carrier, found.step) as noted,
         attempt.begin(step=found.step, size_bytes=_room_needed(attempt, found)) as saving,
     ):
-        _store_all(saving, found, contract, report)
+        _store_all(saving, found, contract, report, statements.share_from)
         found.require_unchanged()
         framework = found.inspection.unit.framework
         made = saving.commit(
@@ -219,13 +222,20 @@ def _digest(path: Path) -> str:
 
 
 def _store_all(
-    saving: Saving, found: Checkpoint, contract: Mapping[str, Row], report: Callable[[int], None]
+    saving: Saving,
+    found: Checkpoint,
+    contract: Mapping[str, Row],
+    report: Callable[[int], None],
+    share_from: int,
 ) -> None:
     components = components_by_part(contract)
 
     def store(name: str) -> Part:
         content = _opened(found.root / name)
-        return saving.add(name, content, components=components.get(name, ()), rank=rank_of(name))
+        carried = components.get(name, ())
+        return saving.add(
+            name, content, components=carried, rank=rank_of(name), share=content.size >= share_from
+        )
 
     for part in in_parallel(store, sorted(found.files), _WRITERS):
         report(part.size)

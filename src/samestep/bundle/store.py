@@ -25,7 +25,7 @@ from samestep.bundle.storage.base import Absent, AlreadyThere
 from samestep.bundle.storage.conditions import require_conditional_create
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from samestep.bundle.attempts import Attempt

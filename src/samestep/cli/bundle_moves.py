@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +26,7 @@ from samestep.contract import Intent
 from samestep.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from samestep.bundle.bundles import Bundle
@@ -122,22 +124,44 @@ def copy(root: str, target: str, name: str | None, *, begin_again: str, as_json:
         click.echo(f"{found.id}  step {found.step}  copied to {target} as {made.id}")
 
 
-@click.command(short_help="Write the weights as a plain folder.")
+@click.command(short_help="Write the weights for other programs.")
 @ROOT
 @INTO
 @_WHICH
+@click.option(
+    "--format",
+    "layout",
+    type=click.Choice(["hf", "dcp", "safetensors"]),
+    default="hf",
+    show_default=True,
+    help="What is written.",
+)
 @JSON
-def export(root: str, into: str, name: str | None, *, as_json: bool) -> None:
-    """Write the weights of a bundle as a plain folder that transformers and safetensors open as it is."""
+def export(root: str, into: str, name: str | None, *, layout: str, as_json: bool) -> None:
+    """Write the weights of a bundle to FOLDER for other programs, every byte verified on the way.
+
+    "hf" brings the files with configuration and tokenizer as from_pretrained opens them. "safetensors" makes one
+    file, model.safetensors, shards joined and tied weights once. "dcp" makes a folder for
+    torch.distributed.checkpoint.load; of a bundle that samestep.Run saved it holds averaged weights and optimizers,
+    too. Weights that several ranks saved in pieces are joined; that, "safetensors" and "dcp" need torch.
+    """
+    from samestep.cli.transfer import Transfer, counted
+
     store = open_store(root, writing=True)
     target = require_target(into, store.storage)
     found = selected(store, name, str(Intent.WEIGHTS))
-    place = _exported(store, found, target)
+    bring = _exporter(found, layout)
+    with Transfer("exporting") as transfer:
+        store.storage = counted(store.storage, transfer.report)
+        place = bring(store, found, target)
     _say_notes(store)
     if as_json:
-        print_json("exported", run=store.run.id, bundle=found.id, step=found.step, path=str(place))
-    else:
-        click.echo(f"{found.id}  step {found.step}  weights in {place}")
+        print_json(
+            "exported", run=store.run.id, bundle=found.id, step=found.step, path=str(place), format=layout
+        )
+        return
+    click.echo(f"{found.id}  step {found.step}  {'checkpoint' if layout == 'dcp' else 'weights'} in {place}")
+    if layout == "hf":
         _say_beside(found)
 
 
@@ -224,13 +248,32 @@ def _placed(store: Store, bundle: Bundle, into: Path, intent: Intent) -> Path:
         )
     if intent is Intent.RESUME or (intent is Intent.NEW_RUN and sharded_weights(bundle.manifest)):
         return put_back(store, bundle, into)
-    return _exported(store, bundle, into)
+    return _exporter(bundle)(store, bundle, into)
 
 
-def _exported(store: Store, bundle: Bundle, into: Path) -> Path:
+def _exporter(bundle: Bundle, layout: str = "hf") -> Callable[[Store, Bundle, Path], Path]:
+    """Return what writes the weights of a bundle in a layout.
+
+    Raises:
+        UsageError: it needs torch, and there is none.
+    """
     from samestep.bundle.copying import export as bring
+    from samestep.bundle.copying import in_pieces
 
-    return bring(store, bundle, into)
+    if layout == "hf" and not in_pieces(bundle.manifest):
+        return bring
+    try:
+        from samestep.state import exporting
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        what = f"export --format {layout}" if layout != "hf" else "joining the pieces of several ranks"
+        raise UsageError(
+            f"{what} needs torch, which is not installed here", hint='pip install "samestep[train]"'
+        ) from None
+    if layout == "dcp":
+        return exporting.export_dcp
+    return functools.partial(exporting.export_file, configured=layout == "hf")
 
 
 def _say_notes(store: Store) -> None:

@@ -25,6 +25,7 @@ from samestep.data.order import SeekableOrder
 from samestep.data.replay import Replay, Replayability
 from samestep.data.samplers import OwnBatches, SamplerBatches, Single, check_replayable
 from samestep.data.seeded import SeededItems, SeededStatefulStream, SeededStream
+from samestep.data.workers import PatientWorker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -227,6 +228,7 @@ def _rebuilt(
     kept: dict[str, Any] = {name: getattr(loader, name) for name in _KEPT}
     if loader.num_workers:
         kept["prefetch_factor"] = loader.prefetch_factor
+        kept["worker_init_fn"] = PatientWorker(loader.worker_init_fn)
     if loader.pin_memory_device:
         kept["pin_memory_device"] = loader.pin_memory_device
     kind = kind or next(base for base in type(loader).__mro__ if base.__module__.startswith(_OF_TORCH))

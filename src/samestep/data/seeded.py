@@ -39,23 +39,37 @@ class SeededItems(Dataset[Any]):
     are set, as a ``worker_init_fn`` does that opens files.
     """
 
-    _OWN = frozenset({"_dataset", "_seed", "_held", "_draws"})
+    _OWN = frozenset({"_dataset", "_seed", "_held", "_draws", "_known"})
 
     def __init__(self, dataset: Any, seed: int) -> None:
         self._dataset = dataset
         self._seed = seed
         self._held: dict[str, Any] | None = None
         self._draws = False
+        self._known = False
 
     def __len__(self) -> int:
         return len(self._dataset)
 
     def __getitem__(self, draws: Any) -> Any:
         """Return the one sample that is asked for where the loader makes no batches."""
-        return self._item(draws, 0)
+        item = self._item(draws, 0)
+        return self._item(draws, 0) if self._appeared() else item
 
     def __getitems__(self, draws: Draws) -> list[Any]:
         """Return the samples of a batch."""
+        items = self._items(draws)
+        return self._items(draws) if self._appeared() else items
+
+    def _appeared(self) -> bool:
+        """Say, once in a process, whether the first fetch has made generators that were not there to be seeded."""
+        if self._known:
+            return False
+        self._known = True
+        before, self._held = self._generators(), None
+        return self._generators().keys() != before.keys()
+
+    def _items(self, draws: Draws) -> list[Any]:
         if _fetches_together(self._dataset):
             self._seed_for(draws, *draws)
             fetched: list[Any] = self._dataset.__getitems__(list(draws))

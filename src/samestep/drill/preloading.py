@@ -106,7 +106,9 @@ def sort_modules(listed: list[tuple[str, str]], projects: list[Path]) -> tuple[l
     """
     libraries, local = [], set()
     for name, origin in listed:
-        if Path(origin).is_relative_to(OWN):  # the probe, also where the project that is drilled is samestep's own
+        if Path(origin).is_relative_to(
+            OWN
+        ):  # the probe, also where the project that is drilled is samestep's own
             continue
         installed = any(part in ENVIRONMENTS for part in Path(origin).parts)
         if not installed and any(Path(origin).is_relative_to(folder) for folder in projects):

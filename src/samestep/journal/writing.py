@@ -38,6 +38,7 @@ class Journal:
         self.path = path
         self._descriptor = descriptor
         self._lock = threading.Lock()
+        self._syncing = threading.Lock()  #: taken before the other one
         self._previous = reading.events[-1].xxh3 if reading.events else ""
         self._seq = len(reading.events)
         self._size = os.fstat(descriptor).st_size
@@ -124,9 +125,10 @@ class Journal:
             self._require_open()
             seq = self._seq
             self._append(event, values)
-            if (kind is not None and kind.urgent) or self._batch_is_full():
-                self._sync()
-            return seq
+            due = (kind is not None and kind.urgent) or self._batch_is_full()
+        if due:
+            self.flush()
+        return seq
 
     def flush(self) -> None:
         """Return when every line would survive a power cut.
@@ -134,9 +136,11 @@ class Journal:
         Raises:
             JournalError: the disk failed; nothing can be appended any more.
         """
-        with self._lock:
-            self._require_open()
-            self._sync()
+        with self._syncing:
+            with self._lock:
+                self._require_open()
+                lines = self._seq
+            self._sync(lines)
 
     def segment_since(self, seq: int) -> bytes:
         """Return the lines from sequence number ``seq`` on, durable; empty when there are none yet.
@@ -146,22 +150,24 @@ class Journal:
         Raises:
             JournalError: the disk failed.
         """
-        with self._lock:
-            self._require_open()
-            self._sync()
-            if seq >= self._seq:
+        with self._syncing:
+            with self._lock:
+                self._require_open()
+                lines, size = self._seq, self._size
+            self._sync(lines)
+            if seq >= lines:
                 return b""
             begin = self._starts[max(seq, 0)]
-            return os.pread(self._descriptor, self._size - begin, begin)
+            return os.pread(self._descriptor, size - begin, begin)
 
     def close(self) -> None:
         """Make everything durable and let go of the file; closing twice is no error."""
-        with self._lock:
+        with self._syncing, self._lock:
             if self._descriptor < 0:
                 return
             try:
                 if not self._failure:
-                    self._sync()
+                    self._sync(self._seq)
             finally:
                 os.close(self._descriptor)
                 self._descriptor = -1
@@ -203,8 +209,9 @@ class Journal:
         except OSError as error:
             self._failure = f"a line is torn and could not be taken back: {error.strerror}"
 
-    def _sync(self) -> None:
-        if self._synced == self._seq:
+    def _sync(self, lines: int) -> None:
+        """Make the first ``lines`` durable. Others are appended meanwhile: who appends does not wait for the disk."""
+        if self._synced >= lines:
             return
         try:
             os.fsync(self._descriptor)
@@ -212,8 +219,8 @@ class Journal:
             # The kernel may have dropped the pages: a later fsync that succeeds would prove nothing.
             self._failure = f"fsync failed: {error.strerror}"
             raise JournalError(f"cannot write the journal {self.path}: {self._failure}") from error
-        self._synced = self._seq
-        self._unsynced_since = None
+        self._synced = lines
+        self._unsynced_since = None if lines == self._seq else time.monotonic()
 
     def _batch_is_full(self) -> bool:
         waiting = time.monotonic() - (self._unsynced_since or time.monotonic())

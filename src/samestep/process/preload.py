@@ -234,7 +234,10 @@ def main() -> dict[str, Any] | None:
     channel.connect(order["socket"])
     sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(os.path.abspath(__file__))]  # noqa: PTH100, PTH120
     failed = import_libraries(order["modules"])
-    for stream in (sys.stdout, sys.stderr):  # what a library printed is not for every fork to write out once more
+    for stream in (
+        sys.stdout,
+        sys.stderr,
+    ):  # what a library printed is not for every fork to write out once more
         with contextlib.suppress(Exception):
             stream.flush()
     answer = {"refused": reason_to_refuse(order["local"]), "failed": failed}

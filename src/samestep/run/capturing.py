@@ -32,7 +32,7 @@ class Capturing:
     Args:
         tracking: the objects that the user has named.
         data: that is followed; None when the script gives its batches itself.
-        window: the open accumulation window, if its gradients are captured.
+        window: the open accumulation window.
         ranks: that train together.
 
     Attributes:
@@ -40,7 +40,7 @@ class Capturing:
     """
 
     def __init__(
-        self, tracking: Tracking, data: FollowedData | None, window: OpenWindow | None, ranks: Ranks
+        self, tracking: Tracking, data: FollowedData | None, window: OpenWindow, ranks: Ranks
     ) -> None:
         self._ranks = ranks
         self._sources = _sources(tracking, data, window)
@@ -50,6 +50,14 @@ class Capturing:
     def take(self, *, overlap: bool) -> Snapshot:
         """Return a copy of the state as it is now; see ``Capture.take``."""
         return self._capture.take(overlap=overlap)
+
+    def marks(self) -> list[tuple[int, int]]:
+        """Return what tells whether parameters have changed; see ``Capture.marks``."""
+        return self._capture.marks()
+
+    def prepare(self) -> None:
+        """Make ready for the first ``take``; see ``Capture.prepare``. Every rank must call."""
+        self._capture.prepare(wait=False)
 
     def restore(
         self,
@@ -75,15 +83,14 @@ class Capturing:
         )
 
 
-def _sources(tracking: Tracking, data: FollowedData | None, window: OpenWindow | None) -> list[Tracked]:
+def _sources(tracking: Tracking, data: FollowedData | None, window: OpenWindow) -> list[Tracked]:
     models = tracking.of(Component.WEIGHTS)
     sources = [
         track(name, thing, Component(component), models=models) for name, component, thing in tracking.items()
     ]
     if data is not None:
         sources.append(_Data(data))
-    if window is not None:
-        sources.append(_PerRank(ACCUMULATION, window, Component.ACCUMULATION))
+    sources.append(_PerRank(ACCUMULATION, window, Component.ACCUMULATION))
     if RNG not in tracking.excused:
         sources.append(TrackedRng(RNG))
     return sources

@@ -153,10 +153,14 @@ def _copies(living: Iterable[Any], tracked: list[Any], models: list[Any]) -> Ite
     for thing in tracked:
         known |= {id(part) for part in inside(thing)}
     shapes = [shape for model in models if (shape := _shape(model))]
+    owned = {id(parameter) for model in kept for parameter in model.parameters()}
     copies = [
         thing
         for thing in living
-        if id(thing) not in known and not isinstance(thing, AveragedModel) and _looks_copied(thing, shapes)
+        if id(thing) not in known
+        and not isinstance(thing, AveragedModel)
+        and _looks_copied(thing, shapes)
+        and not _shares(thing, owned)
     ]
     nested = {
         id(part)
@@ -174,6 +178,13 @@ def _looks_copied(thing: Any, shapes: list[dict[str, tuple[int, ...]]]) -> bool:
         return True
     return (
         isinstance(thing, torch.nn.Module) and "_parameters" in attributes(thing) and _shape(thing) in shapes
+    )
+
+
+def _shares(thing: Any, owned: set[int]) -> bool:
+    """Whether a module is a wrapper of a tracked one, with the very same parameters."""
+    return isinstance(thing, torch.nn.Module) and all(
+        id(parameter) in owned for parameter in thing.parameters()
     )
 
 

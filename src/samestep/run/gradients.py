@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 
 class OpenWindow:
@@ -39,7 +41,10 @@ class OpenWindow:
             found = gathered.get(name)
             parameter.grad = None if found is None else found.detach().clone().to(parameter.device)
 
-    def _parameters(self) -> Any:
+    def _parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         for model_name, model in self._models.items():
+            if isinstance(model, torch.Tensor):
+                yield model_name, model
+                continue
             for name, parameter in model.named_parameters():
                 yield f"{model_name}.{name}", parameter

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from samestep.errors import SamestepError
+from samestep.state.errors import CHANGED_MEANWHILE
 
 from .accounts import accounts_of, lives_of
 from .costs import StepCosts
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from .boundary import Boundary
     from .capturing import Capturing
     from .gradients import OpenWindow
+    from .overlapping import Overlapping
     from .policies import Timer
     from .progress import Progress
     from .ranks import Agreement, AgreementOfOne
@@ -28,6 +33,9 @@ if TYPE_CHECKING:
 
 _NOTE_SECONDS = 5.0
 """How often the journal is told which steps were executed: what a lost machine may have done since is not known."""
+
+_DUE = 2
+"""Which of the flags that ranks agree on says that a save is due."""
 
 
 class Life:
@@ -47,7 +55,8 @@ class Life:
         tolerant: whether the run goes on after a save has failed.
         overlap: whether copying the state may overlap with the next forward and backward.
         background: whether saves are written in the background.
-        window: the open accumulation window, where it is captured.
+        window: the open accumulation window.
+        inside_windows: whether saves may be made inside of it, too.
         step: completed updates.
         saved_step: of the bundle that the attempt went on from; -1 when there is none.
     """
@@ -66,16 +75,16 @@ class Life:
         scalars: Scalars,
         facts: Callable[[], Facts],
         tolerant: bool,
-        overlap: bool,
+        overlap: Overlapping,
         background: bool,
-        window: OpenWindow | None,
+        window: OpenWindow,
+        inside_windows: bool,
         step: int,
         saved_step: int,
     ) -> None:
         self.session, self.progress, self.scalars = session, progress, scalars
         self.step = step
-        self.micro_steps = 0 if window is None else window.micro_steps
-        self._window = window
+        self._window, self._inside_windows = window, inside_windows
         self._saver, self._capturing, self._boundary = saver, capturing, boundary
         self._stopping, self._agreed, self._timer, self._facts = stopping, agreed, timer, facts
         self._tolerant, self._overlap, self._background = tolerant, overlap, background
@@ -87,7 +96,7 @@ class Life:
         self._notice: Notice | None = None
         self._said: set[str] = set()
         self._due = self._wanted = self._wanted_whole = False
-        self.inside = self.ended = False
+        self.inside = self.ended = self._prepared = False
 
     # -- boundaries --------------------------------------------------------------------------------------------
 
@@ -95,12 +104,12 @@ class Life:
         """Take note that the training step came back; return whether an update was finished."""
         self.inside = False
         finished = self._boundary.passed()
-        self.micro_steps = 0 if finished else self.micro_steps + 1
-        if self._window is not None:
-            self._window.micro_steps = self.micro_steps
+        self._window.micro_steps = 0 if finished else self.micro_steps + 1
         if finished:
             self.step += 1
             self._finished_step()
+            if not self._prepared:
+                self._prepare()
         return finished
 
     def look(self) -> None:
@@ -115,7 +124,7 @@ class Life:
         interrupted = heard is not None and heard.exit_code != Notice.exit_code
         timed = self._timer.needs_clock and self._is_due()
         flags = (heard is not None and not interrupted, interrupted, timed, self._failed is not None)
-        notice, interrupt, due, failed = self._agreed.propose(flags)
+        notice, interrupt, due, failed = self._agreed.propose(flags)  # the third is _DUE
         if failed:
             self._raise_failure()
         if notice or interrupt:
@@ -135,7 +144,12 @@ class Life:
         """
         if self.inside or self._boundary.pending:
             return False
-        return self.micro_steps == 0 or self._window is not None
+        return self.micro_steps == 0 or self._inside_windows
+
+    @property
+    def micro_steps(self) -> int:
+        """Micro-steps of the accumulation window that is open."""
+        return self._window.micro_steps
 
     @property
     def notice(self) -> Notice | None:
@@ -144,6 +158,13 @@ class Life:
 
     def _is_due(self) -> bool:
         return self._wanted or self._timer.due(self.step, time.monotonic())
+
+    def _prepare(self) -> None:
+        """After the first update there is all the state that there will be: let the first save find memory for it."""
+        self._prepared = True
+        if self._background and self._asked_at is None:
+            with contextlib.suppress(SamestepError):  # the save that it keeps from being made says so
+                self._capturing.prepare()
 
     def _finished_step(self) -> None:
         now = time.monotonic()
@@ -177,7 +198,9 @@ class Life:
         if not self._may_save:
             self._wanted, self._wanted_whole = True, self._wanted_whole or wait
             return
-        wait = wait or self._wanted_whole
+        self._save(wait=wait or self._wanted_whole)
+
+    def _save(self, *, wait: bool) -> None:
         self._wanted = self._wanted_whole = False
         asked = time.monotonic()
         self._note_steps(asked)
@@ -187,13 +210,14 @@ class Life:
             self._settle(before)
             self._raise_failure()
         try:
-            snapshot = self._capturing.take(overlap=self._overlap and not wait)
+            snapshot = self._capturing.take(overlap=self._overlap.allowed and not wait)
         except BaseException:
             self.session.note("save-failed", step=self.step, reason="the state could not be captured")
             raise
-        self._boundary.guard(snapshot.wait_staged)
+        self._boundary.guard(self._overlap.guard(snapshot))
         self.session.note("save-state-ready", step=self.step)
         self._timer.saved(self.step, asked)
+        self._agreed.settle(_DUE)
         self._asked_at = (self.step, self.micro_steps)
         self._saver.start(snapshot, self._facts(), asked=asked, state_ready=time.time())
         self._due = False
@@ -205,10 +229,27 @@ class Life:
         self._pace.begin()
         self._stepped = time.monotonic()
 
+    def wait(self) -> None:
+        """Return when the save in flight is a bundle.
+
+        Raises:
+            SaveFailed: it has failed.
+        """
+        outcome = self._saver.wait()
+        if outcome is not None:
+            self._settle(outcome)
+        self._raise_failure()
+
+    @property
+    def copying(self) -> str:
+        """How a save takes the state: ``stage`` or ``overlap``."""
+        return "overlap" if self._overlap.wanted else "stage"
+
     def _settle(self, outcome: Outcome) -> None:
         """Take note of what became of a save."""
         if outcome.error is not None:
             self._failed = outcome
+            self._timer.failed(self.step)
             return
         bundle = outcome.bundle
         if bundle is None:
@@ -236,8 +277,9 @@ class Life:
         saved = self._saved_at[0]
         kept = f"the bundle of step {saved} is the newest" if saved >= 0 else "there is no bundle yet"
         text = getattr(error, "message", f"{type(error).__name__}: {error}")
-        fenced = getattr(error, "slug", "") == "attempt-fenced"
-        if self._tolerant and not fenced:
+        slug = getattr(error, "slug", "")
+        tolerable = self._tolerant or (slug == CHANGED_MEANWHILE and self._overlap.refused())
+        if tolerable and slug != "attempt-fenced":
             self.progress.say(
                 f"warning: the save of step {failed.step} failed ({text}); {kept}, training goes on"
             )
@@ -255,10 +297,19 @@ class Life:
         self.end("notice")
         sys.exit(notice.exit_code)
 
+    def settle(self) -> None:
+        """The loop was left after a batch was given, or an update was made: take note of that as of any other step."""
+        if self.inside or self._boundary.pending:
+            self.passed()
+
     def finish(self, outcome: str) -> None:
         """The loop is over, because the run is ``finished`` or was ``closed``: make sure that its state is saved."""
-        if outcome == "finished" or self._may_save:
-            self._secure()
+        if self.micro_steps and not self._inside_windows:
+            self.progress.say(
+                f"ended inside step {self.step + 1}: after step {self.step} {self.micro_steps} micro-steps were made "
+                "and no update; a restart begins there, at run.micro_steps"
+            )
+        self._secure()
         self.end(outcome)
 
     def leave_behind(self) -> None:
@@ -283,13 +334,21 @@ class Life:
         if failed is not None:
             self.progress.say(f"the save of step {failed.step} failed ({failed.error}); saving again")
         if self._saved_at != (self.step, self.micro_steps):
-            self.save(wait=True)
+            self._save(wait=True)
 
     def end(self, outcome: str) -> None:
         """Say and record how the attempt ends; nothing is saved any more."""
         if self.ended:
             return
         self.ended = True
+        try:
+            self._wind_up(outcome)
+        finally:
+            self._stopping.stop()
+            self._boundary.close()
+            self.session.close()
+
+    def _wind_up(self, outcome: str) -> None:
         pending = self._saver.wait()
         if pending is not None:
             self._settle(pending)
@@ -299,11 +358,15 @@ class Life:
         self._say_problems()
         self.progress.close()
         if self.session.attempt is not None:
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        try:
             lives = lives_of(self.session.store, self.session.folder)
-            self.progress.say(accounts_of(lives, self.step, time.time()).text())
-        self._stopping.stop()
-        self._boundary.close()
-        self.session.close()
+        except SamestepError as error:
+            self.progress.say(f"what the run came to is not known: {error.message}")
+            return
+        self.progress.say(accounts_of(lives, self.step, time.time()).text())
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Keep numbers of the step that is going on."""

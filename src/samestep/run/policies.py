@@ -97,6 +97,9 @@ class Timer(Protocol):
     def learned(self, added_seconds: float, until_committed: float) -> None:
         """Take note of what a save has cost, and how long it took to exist."""
 
+    def failed(self, step: int) -> None:
+        """Take note, after ``step`` steps, that a save has failed."""
+
     @property
     def needs_clock(self) -> bool:
         """Whether the answer depends on the time, so that ranks could disagree."""
@@ -127,6 +130,9 @@ class EveryTimer:
     def learned(self, added_seconds: float, until_committed: float) -> None:
         """See ``Timer``."""
 
+    def failed(self, step: int) -> None:
+        """See ``Timer``."""
+
 
 class AutoTimer:
     """Times the saves of ``Auto``.
@@ -137,7 +143,8 @@ class AutoTimer:
     """
 
     def __init__(self, policy: Auto, step: int, now: float, *, mean_life_seconds: float) -> None:
-        self._policy, self._first, self._saved = policy, step + policy.first_steps, now
+        self._policy, self._saved = policy, now
+        self._first: int | None = step + policy.first_steps
         self._costs: list[float] = []
         self.mean_life_seconds = mean_life_seconds
         self.interval_seconds = policy.max_loss_seconds
@@ -149,13 +156,18 @@ class AutoTimer:
 
     def due(self, step: int, now: float) -> bool:
         """See ``Timer``."""
-        if not self._costs and step >= self._first:
+        if self._first is not None and step >= self._first:
             return True
         return now - self._saved >= self.interval_seconds
 
     def saved(self, step: int, now: float) -> None:
-        """See ``Timer``."""
-        self._first, self._saved = step + self._policy.first_steps, now
+        """See ``Timer``; what the first save costs is awaited before another."""
+        self._first, self._saved = None, now
+
+    def failed(self, step: int) -> None:
+        """See ``Timer``; until a save has succeeded it is tried again soon."""
+        if not self._costs:
+            self._first = step + self._policy.first_steps
 
     def learned(self, added_seconds: float, until_committed: float) -> None:
         """See ``Timer``; an interruption costs what was done since the beginning of the last save that exists."""

@@ -89,6 +89,7 @@ class Agreement:
             group_desc="samestep steps",
         )
         self._flying: tuple[Any, torch.Tensor] | None = None
+        self._settled: set[int] = set()
 
     def propose(self, flags: Sequence[bool]) -> list[bool]:
         """Propose ``flags`` and return those that any rank proposed at the boundary before.
@@ -106,11 +107,16 @@ class Agreement:
         return agreed
 
     def _landed(self, count: int) -> list[bool]:
+        settled, self._settled = self._settled, set()
         if self._flying is None:
             return [False] * count
         work, flags = self._flying
         work.wait()
-        return [bool(flag) for flag in flags]
+        return [bool(flag) and at not in settled for at, flag in enumerate(flags)]
+
+    def settle(self, flag: int) -> None:
+        """Let what was proposed for the flag of this number at the last boundary be done with; every rank must call."""
+        self._settled.add(flag)
 
 
 class AgreementOfOne:
@@ -119,6 +125,9 @@ class AgreementOfOne:
     def propose(self, flags: Sequence[bool]) -> list[bool]:
         """Return ``flags``."""
         return list(flags)
+
+    def settle(self, flag: int) -> None:
+        """Do nothing: nothing is under way."""
 
 
 def is_distributed() -> bool:

@@ -61,7 +61,6 @@ def rows_of(
     rebuilt: dict[str, Rebuilt],
     irrelevant: dict[str, str],
     *,
-    accumulation: str,
     has_data: bool,
 ) -> dict[str, Row]:
     """Return a row for every component that no part carries.
@@ -70,7 +69,6 @@ def rows_of(
         saved: components that tracked objects belong to.
         rebuilt: by the name of a component or of an object.
         irrelevant: the reason, by the name of a component or of an object.
-        accumulation: what happens to gathered gradients, ``boundary`` or ``capture``.
         has_data: the run follows where it is in its data.
     """
     rows: dict[str, Row] = {}
@@ -83,11 +81,11 @@ def rows_of(
         elif name in irrelevant:
             rows[name] = Row(state="irrelevant", because=irrelevant[name])
         else:
-            rows[name] = _unsaid(Component(name), accumulation=accumulation, has_data=has_data)
+            rows[name] = _unsaid(Component(name), has_data=has_data)
     return rows
 
 
-def _unsaid(component: Component, *, accumulation: str, has_data: bool) -> Row:
+def _unsaid(component: Component, *, has_data: bool) -> Row:
     if component in (Component.PROGRESS, Component.ENVIRONMENT, Component.WORLD):
         return Row(state="saved")
     if component is Component.DATA_POSITION and has_data:
@@ -95,10 +93,6 @@ def _unsaid(component: Component, *, accumulation: str, has_data: bool) -> Row:
     if component in (Component.DATA_ORDER, Component.DATA_POSITION):
         how = "by the followed order, from its seed" if has_data else "by the script, from the step"
         return Row(state="rebuilt", how=how, test=SHOWN_BY)
-    if component is Component.ACCUMULATION:
-        between = "saves are made after finished updates, when no gradients are gathered"
-        row = Row(state="irrelevant", because=between)
-        return row if accumulation == "boundary" else Row(state="irrelevant", because="no window was open")
     if component is Component.CONFIG:
         return Row(state="rebuilt", how="from the training command's own arguments", test=SHOWN_BY)
     return Row(

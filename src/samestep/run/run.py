@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import os
 import sys
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Self
 
@@ -215,6 +217,8 @@ class Run:
             )
         if self._life is None:
             self._start(sys._getframe(1))  # noqa: SLF001 - to tell the user's names from it
+        elif self._life.inside:  # a loop was left by break, and another is begun
+            self.came_back()
         return Batches(self)
 
     def batches(self) -> Iterator[Any]:
@@ -272,10 +276,21 @@ class Run:
             life.leave(life.notice)
         life.save(wait=wait)
 
+    def wait(self) -> None:
+        """Return when the save in flight is a bundle; at once when there is none.
+
+        Raises:
+            SaveFailed: it has failed.
+        """
+        with hinted():
+            self._begun().wait()
+
     def close(self) -> None:
         """End the attempt: save what is not saved yet, and say what the run came to. Closing twice is no error."""
         if self._life is not None and not self._life.ended:
-            self._life.finish("finished" if self.finished else "closed")
+            self._life.settle()
+            with hinted():
+                self._life.finish("finished" if self.finished else "closed")
 
     def fail(self, error: BaseException) -> None:
         """End the attempt without another save: what is in flight still becomes a bundle."""
@@ -299,6 +314,11 @@ class Run:
     def step(self) -> int:
         """Completed optimizer updates of the run."""
         return self._begun().step
+
+    @property
+    def copying(self) -> str:
+        """How a save takes the state: ``overlap`` with the next forward and backward, ``stage`` before them."""
+        return self._begun().copying
 
     @property
     def micro_steps(self) -> int:
@@ -338,7 +358,7 @@ class Run:
         with hinted():
             started = starting.start(frame)
         self._life, self._followed = started.life, started.data
-        atexit.register(_at_exit, weakref.ref(started.life))
+        _call_at_exit(_at_exit, weakref.ref(started.life), os.getpid())
 
     def _begun(self) -> Life:
         if self._life is None:
@@ -350,18 +370,27 @@ class Run:
     def came_back(self) -> None:
         """A batch was used: see whether that finished a step, and do what is due then."""
         life = self._begun()
-        if not life.passed() and self._settings.accumulation == "boundary":
+        told = not life.inside  # by step_done, in the loop's body
+        if not told:
+            life.passed()
+        if life.micro_steps and self._settings.accumulation == "boundary":
             return
         with hinted():
-            life.look()
+            if not told:
+                life.look()
             if life.notice is not None and not self.finished:
                 life.leave(life.notice)
             if life.due and not self.finished:
                 life.save(wait=False)
 
 
-def _at_exit(life: weakref.ref[Life]) -> None:
+def _call_at_exit(function: Callable[..., None], *arguments: Any) -> None:
+    """Call ``function`` when the process ends, while threads can still be given work: ``atexit`` is later than that."""
+    getattr(threading, "_register_atexit", atexit.register)(function, *arguments)
+
+
+def _at_exit(life: weakref.ref[Life], process: int) -> None:
     """Let a save that is in flight become a bundle when the process ends without having closed the run."""
     left = life()
-    if left is not None:
+    if left is not None and os.getpid() == process:  # a forked child has not left anything
         left.leave_behind()

@@ -18,6 +18,7 @@ from samestep.bundle.parts import PartWriter
 from samestep.bundle.records import CommitRecord
 from samestep.bundle.retention import prune
 from samestep.errors import ExitCode, SamestepError
+from samestep.state.errors import CHANGED_MEANWHILE, StateError
 
 from .ranks import from_first
 
@@ -190,11 +191,14 @@ class Saver:
                 writer.settle()
         except Exception as failure:  # noqa: BLE001 - raised below, when the others know
             error = failure
-        said = {"error": str(error) if error else "", "parts": msgspec.to_builtins(own)}
+        slug = getattr(error, "slug", "")
+        said = {"error": str(error) if error else "", "slug": slug, "parts": msgspec.to_builtins(own)}
         told = [json.loads(text) for text in self._ranks.exchange(json.dumps(said).encode())]
         if error is not None:
             raise error
         failures = [f"rank {rank}: {one['error']}" for rank, one in enumerate(told) if one["error"]]
+        if any(one["slug"] == CHANGED_MEANWHILE for one in told):
+            raise StateError("; ".join(failures), slug=CHANGED_MEANWHILE)
         if failures:
             raise StoreError("; ".join(failures), hint="the log of that rank says more")
         others = [one["parts"] for rank, one in enumerate(told) if rank != self._ranks.rank]

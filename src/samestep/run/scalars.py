@@ -48,8 +48,12 @@ class Scalars:
         self.problem = ""
 
     def log(self, step: int, values: Mapping[str, Any]) -> None:
-        """Keep numbers of a step; tensors of one element count as numbers."""
-        held = {name: value.detach() if hasattr(value, "detach") else value for name, value in values.items()}
+        """Keep numbers of a step; tensors of one element count as numbers.
+
+        Raises:
+            RunError: a value is no number.
+        """
+        held = {name: _held(name, value) for name, value in values.items()}
         self._waiting.append((step, utc_text(), held))
         if len(self._waiting) >= _BUFFER or time.monotonic() - self._written >= _BUFFER_SECONDS:
             self.flush()
@@ -130,10 +134,17 @@ def _wandb(step: int, numbers: Mapping[str, float]) -> None:
     sys.modules[WANDB].log(dict(numbers), step=step)
 
 
+def _held(name: str, value: Any) -> Any:
+    """Return a number, or a copy of a tensor: its number is not read yet, and the script may go on adding to it."""
+    if hasattr(value, "detach") and value.numel() == 1:
+        return value.detach().clone()
+    return _number(name, value)
+
+
 def _number(name: str, value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise RunError(f"run.log({name}=…) was given {value!r:.60}, which is no number") from error
 
 

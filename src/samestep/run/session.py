@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from samestep.bundle.carrying import Carrier
 from samestep.bundle.storage.local import LocalStorage
-from samestep.journal import Journal
+from samestep.journal import Journal, JournalError
 
 from .odometer import Odometer
 
@@ -19,6 +22,11 @@ if TYPE_CHECKING:
 
 LOGS = "logs"
 """Folder of a run's root on local disk with what no bundle rests on: journals as written, scalars."""
+
+
+_FLUSH_SECONDS = 5.0
+"""Most seconds of the journal that a power cut takes, as long as something is noted."""
+_NEVER = 1 << 62
 
 
 class Session:
@@ -43,9 +51,11 @@ class Session:
         self._journal: Journal | None = None
         self._carrier: Carrier | None = None
         self._odometer: Odometer | None = None
+        self._flushed = time.monotonic()
+        self._flusher: threading.Thread | None = None
         if attempt is not None:
             self._odometer = Odometer(odometer_path(self.folder, attempt_id))
-            self._journal = Journal.open(self.folder, attempt_id)
+            self._journal = Journal.open(self.folder, attempt_id, batch_lines=_NEVER, batch_seconds=_NEVER)
             self._carrier = Carrier(self._journal, store.storage, attempt_id)
 
     @property
@@ -57,6 +67,24 @@ class Session:
         """Append an event to the journal; the first rank keeps it."""
         if self._carrier is not None:
             self._carrier.note(event, **values)
+            self._flush_now_and_then()
+
+    def _flush_now_and_then(self) -> None:
+        """Make the journal durable in the background: the training does not wait for the disk."""
+        now = time.monotonic()
+        if now - self._flushed < _FLUSH_SECONDS or (self._flusher is not None and self._flusher.is_alive()):
+            return
+        self._flushed = now
+        self._flusher = threading.Thread(target=self._flush, name="samestep-journal", daemon=True)
+        try:
+            self._flusher.start()
+        except RuntimeError:  # the interpreter is shutting down
+            self._flush()
+
+    def _flush(self) -> None:
+        with contextlib.suppress(JournalError):  # the next line that is written says so
+            if self._journal is not None:
+                self._journal.flush()
 
     def note_commit(self, bundle: Bundle) -> None:
         """Note that a bundle exists, and since when its parts would survive a power cut."""

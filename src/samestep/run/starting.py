@@ -27,6 +27,7 @@ from .gradients import OpenWindow
 from .intervals import mean_life
 from .life import Life
 from .method import describe
+from .overlapping import Overlapping
 from .policies import ASSUMED_LIFE_SECONDS, timer_of
 from .progress import Progress
 from .ranks import agreement, from_first, join
@@ -82,9 +83,7 @@ class Starting:
     ) -> None:
         self._storage, self._settings, self._tracking = storage, settings, tracking
         self._loader, self._origin = loader, origin
-        self._window = (
-            OpenWindow(tracking.of(Component.WEIGHTS)) if settings.accumulation == "capture" else None
-        )
+        self._window = OpenWindow(tracking.of(Component.WEIGHTS))
         self._data: FollowedData | None = None
         self._life: Life | None = None
 
@@ -173,13 +172,24 @@ class Starting:
             scalars=self._scalars(session, ranks),
             facts=facts,
             tolerant=tolerant,
-            overlap=self._overlaps(here.device),
+            overlap=Overlapping(
+                capturing,
+                wanted=self._overlaps(here.device),
+                on_trial=settings.asynchronous == "auto",
+                say=progress.say,
+            ),
             background=settings.asynchronous != "off",
             window=self._window,
+            inside_windows=settings.accumulation == "capture",
             step=step,
             saved_step=begun.bundle.step if begun.bundle else -1,
         )
         facts.life = life
+        if settings.asynchronous == "auto":
+            when = (
+                "while the next step computes" if life.copying == "overlap" else "before the training goes on"
+            )
+            progress.say(f"a save copies the state {when} and is written in the background")
         stopping.start()
         return life
 
@@ -232,7 +242,6 @@ class Starting:
             components,
             tracking.rebuilt,
             tracking.irrelevant,
-            accumulation=self._settings.accumulation,
             has_data=self._data is not None,
         )
 

@@ -42,6 +42,11 @@ class Tracking:
         """Track what was given for an argument of ``Run``: nothing, an object, or several by name."""
         if given is None:
             return
+        if isinstance(given, list | tuple):
+            raise RunError(
+                f"{argument}= was given a {type(given).__name__}, and its objects have no names",
+                hint=f"name each: {argument}={{'first': ..., 'second': ...}}",
+            )
         named = given if isinstance(given, dict) else {argument: given}
         for name, thing in named.items():
             self.add(name, thing, _NAMES.get(argument))

@@ -6,6 +6,7 @@ from samestep.state.capture import Capture
 from samestep.state.codecs import register_codec
 from samestep.state.errors import RankFailed, StateError
 from samestep.state.generators import TrackedRng
+from samestep.state.interchange import BundleLoadPlanner, BundleReader, BundleWriter
 from samestep.state.modules import TrackedGradients
 from samestep.state.ranks import Alone, Ranks
 from samestep.state.restoring import Restored, restore
@@ -16,6 +17,9 @@ from samestep.state.tracking import track
 
 __all__ = [
     "Alone",
+    "BundleLoadPlanner",
+    "BundleReader",
+    "BundleWriter",
     "Capture",
     "RankFailed",
     "Ranks",

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch import nn
 
+from samestep.state import leaves
 from samestep.state.agreement import Agreement, exchanged
 from samestep.state.arena import ARENA, PAGE, Arena
 from samestep.state.document import STATE_PATH, spelled_tables
+from samestep.state.dtypes import as_bits
 from samestep.state.frozen import Frozen, fast_digest
 from samestep.state.layout import WEIGHTS, Layout, lay_out
 from samestep.state.planning import Planner, agree, described, full_name
 from samestep.state.ranks import Alone
 from samestep.state.snapshot import Setting, Share, Snapshot
 from samestep.state.spelling import Speller
-from samestep.state.staging import SMALL_BYTES, Copy, Staged, plain_part, stage
+from samestep.state.staging import SMALL_BYTES, Copy, Staged, plain_part, stage, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
-
     from samestep.state.agreement import Agreed
-    from samestep.state.arena import Slot
+    from samestep.state.arena import Lease, Slot
     from samestep.state.layout import PartLayout
     from samestep.state.ranks import Ranks
     from samestep.state.seam import Source
@@ -79,16 +81,30 @@ class Capture:
         self._agreement = Agreement(self._setting.sources, self._setting.ranks, self._setting.speller)
         self._arena = arena
         self._plan: Plan | None = None
+        self._warming: threading.Thread | None = None
 
-    def prepare(self) -> None:
+    def prepare(self, *, wait: bool = True) -> None:
         """Plan, and make the memory of a snapshot ready, so that the first one takes no longer than the next.
 
         Every rank must call.
+
+        Args:
+            wait: return when the memory is ready; otherwise the next ``take`` waits for it.
         """
         plan = self._planned(self._agreement.reach())
         lease = self._arena.borrow(plan.size)
-        if lease is not None:
-            lease.slot.touch()
+        if lease is None:
+            return
+        self._warming = threading.Thread(target=_warm, args=(lease,), name="samestep-warm", daemon=True)
+        self._warming.start()
+        if wait:
+            self._warmed()
+
+    def _warmed(self) -> None:
+        """Return when no memory is being made ready: what is would not be there to borrow."""
+        if self._warming is not None:
+            self._warming.join()
+            self._warming = None
 
     def take(self, *, overlap: bool = False) -> Snapshot:
         """Return a copy of the state as it is now. Every rank must call, and no save may be in flight.
@@ -104,6 +120,7 @@ class Capture:
             StateError: something cannot be stored; the message names it.
             RankFailed: that is so on another rank.
         """
+        self._warmed()
         agreed = self._agreement.reach()
         plan, tensors = self._planned(agreed), self._tensors(agreed)
         shares = [self._share(part, begin, tensors) for part, begin in plan.own]
@@ -112,6 +129,16 @@ class Capture:
         if lease is not None:
             staged = self._staged(shares, tensors, lease.slot, overlap=overlap)
         return Snapshot(self._setting, plan, agreed.trees, shares, lease=lease, staged=staged)
+
+    def marks(self) -> list[tuple[int, int]]:
+        """Return, for each tensor whose copy may overlap with the training, what tells whether it has changed."""
+        found: list[tuple[int, int]] = []
+        for source in self._setting.sources:
+            tensors = leaves.encode(source.read(), at=source.name).tensors if source.steady else {}
+            for tensor in map(plain_part, (one for one in tensors.values() if _is_steady(source, one))):
+                bits = as_bits(tensor.detach()).sum(dtype=torch.int64)
+                found.append((version_of(tensor), int(bits)))
+        return found
 
     def _share(self, part: PartLayout, begin: int, tensors: dict[str, torch.Tensor]) -> Share:
         """Return what this rank has to do for one of its parts."""
@@ -169,6 +196,13 @@ class Capture:
         }
 
 
+def _warm(lease: Lease) -> None:
+    lease.slot.touch()
+    lease.end()
+
+
 def _is_steady(source: Source, tensor: torch.Tensor) -> bool:
-    """Whether a tensor changes only within an optimizer update; buffers change in forward."""
-    return source.steady and (source.component != WEIGHTS or isinstance(tensor, nn.Parameter))
+    """Whether a tensor changes only within an optimizer update; buffers, and weights that are not trained, need not."""
+    if source.component != WEIGHTS:
+        return source.steady
+    return source.steady and isinstance(tensor, nn.Parameter) and tensor.requires_grad

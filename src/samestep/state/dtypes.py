@@ -34,6 +34,9 @@ NAMES: Final = {
 
 DTYPES: Final = {name: kind for kind, name in NAMES.items()}
 
+NAMES_IN_FILES: Final = {said: name for name, said in _SAFETENSORS.items() if name in DTYPES}
+"""The name of every type that a safetensors header says."""
+
 _BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

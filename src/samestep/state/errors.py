@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from samestep.errors import ExitCode, SamestepError
 
+CHANGED_MEANWHILE = "state-changed"
+"""Slug of a save whose state was changed while it was copied."""
+
 
 class StateError(SamestepError):
     """A training state cannot be captured, or does not fit what it is restored into.

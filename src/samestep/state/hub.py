@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from torch.distributed.fsdp import FSDPModule
+
 from samestep.state.layout import MODEL, index_path, index_text
 from samestep.state.naming import bare
 
@@ -16,10 +18,13 @@ if TYPE_CHECKING:
 
 
 def files_beside(source: Source, layout: Layout) -> Iterator[tuple[str, bytes]]:
-    """Yield the path and content of each file, the same from save to save; none for a model that is sharded."""
-    if not source.whole or not layout.is_whole(source.name):
+    """Yield the path and content of each file, the same from save to save.
+
+    A model that is sharded has no index, without which nobody takes its pieces for a model.
+    """
+    if not source.whole:
         return
-    index = index_text(layout, source.name)
+    index = index_text(layout, source.name) if layout.is_whole(source.name) else None
     if index is not None:
         yield index_path(layout, source.name), index
     stem = next((part.path for part in layout.parts if part.source == source.name), "")
@@ -34,12 +39,19 @@ def _configurations(thing: Any) -> Iterator[tuple[str, bytes]]:
     if not hasattr(config, "model_type") or not hasattr(config, "to_json_string"):
         return
     content = json.loads(config.to_json_string())
-    content["architectures"] = [type(model).__name__]
+    content["architectures"] = [_architecture(model)]
     content.setdefault("dtype", str(getattr(model, "dtype", "torch.float32")).removeprefix("torch."))
     yield "config.json", _written(content)
     generation: Any = getattr(model, "generation_config", None)
     if hasattr(generation, "to_json_string"):
         yield "generation_config.json", _written(json.loads(generation.to_json_string()))
+
+
+def _architecture(model: Any) -> str:
+    """Return the name of a model's class as it was before FSDP made one of its own of it."""
+    if isinstance(model, FSDPModule):
+        return next(kind for kind in type(model).__mro__[1:] if not issubclass(kind, FSDPModule)).__name__
+    return type(model).__name__
 
 
 def _written(content: dict[str, Any]) -> bytes:

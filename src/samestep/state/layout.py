@@ -155,14 +155,15 @@ def _part(path: str, rank: int, source: str, pieces: Iterable[Piece]) -> PartLay
         entries[key] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, begin + piece.nbytes]}
         begins.append(begin)
         begin += piece.nbytes
-    header = _header(entries)
+    header = file_header(entries)
     placed = tuple(
         Placed(piece, len(header) + start, piece.nbytes) for piece, start in zip(ordered, begins, strict=True)
     )
     return PartLayout(path, rank, source, header, placed, len(header) + begin)
 
 
-def _header(entries: Mapping[str, object]) -> bytes:
+def file_header(entries: Mapping[str, object]) -> bytes:
+    """Return a safetensors file up to where its data begins."""
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     return len(text).to_bytes(8, "little") + text

@@ -84,13 +84,24 @@ class PartsReader:
         Raises:
             DamageError: it is missing, or not what was written.
         """
+        return self.beginning(path, self._part(path).size)
+
+    def beginning(self, path: str, length: int) -> bytes:
+        """Return the first ``length`` bytes of a part, or all of a shorter one, verified.
+
+        Raises:
+            DamageError: it is missing, or not what was written.
+        """
         part = self._part(path)
-        data = bytearray(part.size)
+        data = bytearray()
         for number in range(len(part.chunks) or 1):
-            begin, length = chunk_range(number, part.size)
-            self._read(Unit(part, begin, begin + length), memoryview(data)[begin : begin + length])
-        self.read_bytes += part.size
-        return bytes(data)
+            if number and len(data) >= length:
+                break
+            begin, size = chunk_range(number, part.size)
+            data += bytes(size)
+            self._read(Unit(part, begin, begin + size), memoryview(data)[begin:])
+        self.read_bytes += len(data)
+        return bytes(data[:length])
 
     def planned(self, wanted: Iterable[Transfer]) -> list[Unit]:
         """Return what has to be read for all that is wanted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from samestep.bundle.parts import SHARED_BYTES
 from samestep.bundle.storage.contents import BufferContent
 from samestep.state.blocks import blocks_path
 from samestep.state.document import STATE_PATH, compose
@@ -114,7 +115,8 @@ class Snapshot:
             stored.append(part)
             blocks += digests
         for path, content, components, shared in self._others(blocks):
-            stored.append(writer.add(path, content, components=components, rank=None if shared else rank))
+            owner = None if shared else rank
+            stored.append(writer.add(path, content, components=components, rank=owner, share=False))
         return stored
 
     def close(self) -> None:
@@ -134,6 +136,7 @@ class Snapshot:
             components=[self._components[part.source]],
             expected_digest=known.digest if known else "",
             rank=rank,
+            share=known is not None or content.size >= SHARED_BYTES,
         )
         blocks = known.blocks if known else content.blocks()
         if share.fast:

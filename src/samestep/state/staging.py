@@ -18,6 +18,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from samestep.state.dtypes import as_bits
+from samestep.state.errors import CHANGED_MEANWHILE, StateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -55,23 +56,42 @@ class Staged:
     Attributes:
         futures: of copies by threads of this process.
         events: of copies by devices.
+        watched: tensors that must not change before ``guard`` was called, with their versions.
     """
 
     def __init__(self) -> None:
         self.futures: list[concurrent.futures.Future[None]] = []
         self.events: list[torch.cuda.Event] = []
+        self.watched: list[tuple[torch.Tensor, int]] = []
+        self._changed: bool | None = None
 
     def guard(self) -> None:
         """Return when the tensors may change; a device is told to wait instead of this thread."""
         for event in self.events:
             torch.cuda.current_stream(event.device).wait_event(event)
         self._join()
+        if self._changed is None:
+            self._changed = self._differs()
 
     def wait(self) -> None:
-        """Return when everything is copied."""
+        """Return when everything is copied.
+
+        Raises:
+            StateError: something was changed meanwhile.
+        """
         for event in self.events:
             event.synchronize()
         self._join()
+        differs = self._differs()  # first: what changes after the guard was called does no harm
+        if differs and self._changed is not False:
+            raise StateError(
+                "parameters were changed outside of an optimizer update while they were copied",
+                slug=CHANGED_MEANWHILE,
+                hint='Run(..., asynchronous="stage") copies them before the training goes on',
+            )
+
+    def _differs(self) -> bool:
+        return any(version_of(tensor) != version for tensor, version in self.watched)
 
     def _join(self) -> None:
         for future in self.futures:
@@ -89,13 +109,20 @@ def stage(now: Sequence[Copy], later: Sequence[Copy], slot: Slot) -> Staged:
     staged = Staged()
     staged.events = _on_devices([copy for copy in now if copy.tensor.is_cuda], slot)
     # The devices' own order keeps later changes out; this thread need not wait for them.
-    staged.guard()
+    for event in staged.events:
+        torch.cuda.current_stream(event.device).wait_event(event)
     staged.events += _on_devices([copy for copy in later if copy.tensor.is_cuda], slot)
     _together(_tasks(now, slot))
+    staged.watched = [(copy.tensor, version_of(copy.tensor)) for copy in later]
     tasks = _tasks(later, slot)
     if tasks:
         staged.futures = [_helpers.submit(_work, collections.deque(tasks))]
     return staged
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was changed in place, as far as torch counts it: not by ``tensor.data``."""
+    return 0 if tensor.is_inference() else int(tensor._version)
 
 
 def run_together(tasks: Sequence[Callable[[], None]]) -> None:

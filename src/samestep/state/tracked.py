@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import empty as empty_sharded
 
 from samestep.state import leaves
+from samestep.errors import SamestepError
 from samestep.state.errors import StateError
 from samestep.state.mismatches import Mismatches
 from samestep.state.seam import Stored
@@ -168,7 +169,7 @@ def asked(name: str, method: Callable[[], Any]) -> Any:
     """
     try:
         return method()
-    except StateError:
+    except SamestepError:
         raise
     except Exception as error:
         raise StateError(

@@ -1,0 +1,41 @@
+"""What the workers of a loader do about signals that mean the training."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NOTICES = (signal.SIGTERM, signal.SIGUSR1)
+
+
+class PatientWorker:
+    """The first thing that a worker runs: it leaves notices of the end to the process of the training.
+
+    A notice often goes to every process of a training. A worker that ends by it ends the training too, before the
+    step is saved. One that its own training wants to end does, and one whose training is gone ends by itself.
+
+    Args:
+        init: what the loader's workers began with before.
+    """
+
+    def __init__(self, init: Callable[[int], Any] | None) -> None:
+        self._init = init
+
+    def __call__(self, worker: int) -> Any:
+        """Begin as the worker of that number."""
+        if hasattr(signal, "sigwaitinfo"):
+            signal.pthread_sigmask(signal.SIG_BLOCK, _NOTICES)
+            threading.Thread(target=_listen, args=(os.getppid(),), daemon=True).start()
+        return None if self._init is None else self._init(worker)
+
+
+def _listen(training: int) -> None:
+    while True:
+        heard = signal.sigwaitinfo(_NOTICES)
+        if heard.si_signo == signal.SIGTERM and heard.si_pid == training:
+            os._exit(0)
