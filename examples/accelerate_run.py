@@ -49,7 +49,10 @@ def main():
     loader = DataLoader(Noisy(), batch_size=BATCH, shuffle=True, num_workers=args.workers)
     model, optimizer, schedule = accelerator.prepare(model, optimizer, schedule)
 
-    run = samestep_accelerate.run(accelerator, args.out, data=loader, epochs=EPOCHS, save=3)
+    # Steps are shorter here than a save in the background: what a kill leaves would differ from time to time.
+    run = samestep_accelerate.run(
+        accelerator, args.out, data=loader, epochs=EPOCHS, save=3, asynchronous=False
+    )
     for inputs, targets in run:
         with accelerator.accumulate(model):
             loss = nn.functional.mse_loss(model(inputs), targets)

@@ -67,7 +67,8 @@ def main():
     args = parser.parse_args()
     seed_everything(0, verbose=False)
 
-    bundles = Bundles(args.out / "bundles", save=3)
+    # Steps are shorter here than a save in the background: what a kill leaves would differ from time to time.
+    bundles = Bundles(args.out / "bundles", save=3, asynchronous=False)
     trainer = Trainer(
         default_root_dir=args.out,
         max_epochs=EPOCHS,

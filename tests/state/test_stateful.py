@@ -180,7 +180,11 @@ def test_the_state_of_something_else_is_refused():
         carry(track("thing", Meter()), track("thing", np.random.default_rng(1)))
 
 
-@pytest.mark.parametrize("thing", [object(), len, 3, Meter, Progress, "text"], ids=repr)
+@pytest.mark.parametrize(
+    "thing",
+    [object(), len, 3, Meter, Progress, "text"],
+    ids=["object", "function", "number", "class", "dataclass", "text"],
+)
 def test_what_has_no_state_is_refused_with_the_ways_out(thing):
     with pytest.raises(StateError, match=r"thing is a .* whose state samestep cannot read") as caught:
         track("thing", thing)
