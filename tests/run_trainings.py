@@ -277,6 +277,43 @@ class OwnLoop(Training):
         self.run.close()
 
 
+class BrokenOff(Training):
+    """The loop is left at step 7, and the run is closed."""
+
+    def batches(self):
+        for number, batch in enumerate(self.run, start=1):
+            yield batch
+            if number == 7:
+                break
+        self.run.close()
+
+
+class Reentered(Training):
+    """The loop is left at the end of each epoch, and begun again."""
+
+    def batches(self):
+        for _ in range(3):
+            for batch in self.run:
+                yield batch
+                if self.run.at_epoch_end:
+                    break
+
+
+class ToldTwice(Training):
+    """The loop of the run, and a body that tells it of each step."""
+
+    def step(self, batch):
+        loss = super().step(batch)
+        self.run.step_done()
+        return loss
+
+
+class Leftover(Accumulated):
+    """An epoch that ends inside an accumulation window."""
+
+    arguments: ClassVar[dict[str, Any]] = {"steps": None, "epochs": 1, "save": 100}
+
+
 class Wider(Training):
     def make_run(self, arguments):
         self.model[3] = nn.Linear(16, 2)
@@ -328,9 +365,22 @@ class Throwing(Training):
         return DataLoader(Broken(inputs, inputs[:, :1]), batch_size=BATCH)
 
 
+class Raising(Training):
+    """A body that raises right after a save was begun."""
+
+    def step(self, batch):
+        if self.run.step == 4:
+            raise ValueError("the body is broken")
+        return super().step(batch)
+
+
 FAULTY = {
-    kind.__name__.lower(): kind for kind in (Wider, Descending, OtherData, Reordered, Forgetful, Throwing)
-}
+    kind.__name__.lower(): kind
+    for kind in (
+        Wider, Descending, OtherData, Reordered, Forgetful, Throwing, BrokenOff, Reentered, ToldTwice, Leftover,
+        Raising,
+    )
+}  # fmt: skip
 
 KINDS = {
     kind.__name__.lower(): kind

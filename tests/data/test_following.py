@@ -589,4 +589,4 @@ def test_the_other_arguments_of_a_loader_are_kept():
     }
     rebuilt = follow(shuffled(worker_init_fn=open_files, **options), seed=1)._feed.loader
     assert {name: getattr(rebuilt, name) for name in options} == options
-    assert rebuilt.worker_init_fn is open_files
+    assert rebuilt.worker_init_fn._init is open_files

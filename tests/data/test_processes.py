@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from data_sets import Augmented, Stream, go
 from samestep.data import follow
+from samestep.data.position import Position
+from samestep.data.workers import PatientWorker
 
 TESTS = Path(__file__).parents[1]
 
@@ -65,3 +72,40 @@ def test_killed_processes_use_what_one_uses(kind, tmp_path):
     parts = ((0, 3), (3, 8), (8, 19))
     assert [line for start, stop in parts for line in lines(kind, start, stop, tmp_path)] == expected
     assert json.loads((tmp_path / "state.json").read_text()) == json.loads(json.dumps(straight.state_dict()))
+
+
+@pytest.mark.parametrize("way", ["fork", "forkserver"])
+def test_a_worker_leaves_notices_to_the_training_and_ends_when_that_wants_it_to(way):
+    worker = multiprocessing.get_context(way).Process(target=PatientWorker(time.sleep), args=(60,))
+    worker.start()
+    status = Path(f"/proc/{worker.pid}/status")
+    while re.search(r"SigBlk:\s0+\n", status.read_text()):
+        time.sleep(0.05)
+    os.kill(worker.pid, signal.SIGUSR1)
+    subprocess.run(["kill", "-TERM", str(worker.pid)], check=True)
+    worker.join(1)
+    assert worker.is_alive()
+    worker.terminate()
+    worker.join(20)
+    assert worker.exitcode == 0
+
+
+class Lazy(Dataset):
+    """Makes its generator when it is asked for its first sample, in whichever process."""
+
+    generator = None
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        if self.generator is None:
+            self.generator = np.random.default_rng(0)
+        return index, self.generator.random()
+
+
+def test_a_generator_that_the_first_fetch_makes_is_seeded_by_the_sample_too():
+    whole = go(follow(DataLoader(Lazy(), batch_size=4, num_workers=1), seed=7), 5)
+    followed = follow(DataLoader(Lazy(), batch_size=4, num_workers=1), seed=7)
+    followed.seek(Position(batches=2, samples=8, total=8))
+    assert [one[2] for one in go(followed, 3)] == [one[2] for one in whole[2:]]

@@ -63,6 +63,24 @@ CASES = {
         "parts = {'shadow': copy.deepcopy(model)}; found(model, optimizer)",
         {"parts['shadow'] (Sequential, ema)": True},
     ),
+    "what wraps the model has its parameters and is no copy": (
+        "wrapped = nn.DataParallel(model); found(model, optimizer)",
+        {},
+    ),
+    "an average in tensors of its own": (
+        (
+            "class EMA: pass\nema = EMA(); ema.shadow = {'0.weight': torch.zeros(4, 4)}\n"
+            "found(model, optimizer)"
+        ),
+        {"ema (EMA, ema)": True},
+    ),
+    "an average whose tensors are named": (
+        (
+            "class EMA: pass\nema = EMA(); ema.shadow = {'0.weight': torch.zeros(4, 4)}\n"
+            "found(model, optimizer, ema.shadow)"
+        ),
+        {},
+    ),
     "another model is none of the run's": ("other = nn.Linear(3, 3); found(model, optimizer)", {}),
     "a loader": (
         "validation = DataLoader(samples); found(model, optimizer)",

@@ -90,6 +90,14 @@ def test_the_first_automatic_save_comes_early_and_then_as_often_as_costs_least()
     assert timer.due(5, 3.0 + timer.interval_seconds)
 
 
+def test_a_second_automatic_save_waits_for_what_the_first_costs_unless_that_failed():
+    timer = AutoTimer(Auto(first_steps=3), 0, 0.0, mean_life_seconds=36_000)
+    timer.saved(3, 3.0)
+    assert not timer.due(30, 30.0)
+    timer.failed(30)
+    assert [timer.due(step, step * 1.0) for step in (32, 33)] == [False, True]
+
+
 def test_an_automatic_interval_never_risks_more_than_was_accepted():
     timer = AutoTimer(Auto(max_loss_seconds=120), 0, 0.0, mean_life_seconds=1e6)
     timer.learned(30.0, 40.0)

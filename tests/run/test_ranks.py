@@ -8,12 +8,14 @@ import time
 
 import pytest
 import torch
+from torch import distributed
 from torch.utils.data import DataLoader, TensorDataset
 
 from run_trainings import SAMPLES, train_ranks
 from samestep import data
 from samestep.bundle.storage.local import LocalStorage
 from samestep.bundle.store import Store
+from samestep.run.ranks import Agreement
 
 TERMINATED = {"signals": {3: [signal.SIGTERM]}}
 
@@ -25,6 +27,22 @@ def seen_since(folder, known):
     return [
         [[int(word) for word in line.split()] for line in path.read_text().splitlines()] for path in files
     ]
+
+
+def test_what_was_proposed_before_a_save_does_not_ask_for_another(tmp_path):
+    distributed.init_process_group(
+        "gloo", store=distributed.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
+    )
+    try:
+        agreement = Agreement()
+        assert agreement.propose([False, True]) == [False, False]
+        assert agreement.propose([True, True]) == [False, True]
+        agreement.settle(1)
+        assert agreement.propose([False, False]) == [True, False]
+        assert agreement.propose([False, True]) == [False, False]
+        assert agreement.propose([False, False]) == [False, True]
+    finally:
+        distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize("kind", ["replicated", pytest.param("sharded", marks=pytest.mark.full)])

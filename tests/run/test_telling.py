@@ -35,9 +35,19 @@ def test_scalars_are_json_lines_by_step_and_are_passed_on(tmp_path):
 
 def test_a_logged_value_that_is_no_number_is_refused_by_name(tmp_path):
     scalars = Scalars(tmp_path / "scalars.jsonl")
-    scalars.log(1, {"loss": "high"})
-    with pytest.raises(RunError, match="loss"):
-        scalars.flush()
+    for value in ("high", torch.ones(3), None):
+        with pytest.raises(RunError, match="loss"):
+            scalars.log(1, {"loss": value})
+
+
+def test_what_was_logged_stays_as_it_was_when_the_script_goes_on_adding(tmp_path):
+    scalars = Scalars(tmp_path / "scalars.jsonl")
+    total = torch.zeros(())
+    for step in (1, 2):
+        total += 1
+        scalars.log(step, {"total": total})
+    scalars.flush()
+    assert [json.loads(line)["total"] for line in scalars.path.read_text().splitlines()] == [1.0, 2.0]
 
 
 def test_scalars_that_cannot_be_written_stop_no_training(tmp_path):

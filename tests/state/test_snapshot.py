@@ -90,6 +90,43 @@ def test_steps_averages_and_batch_norm_after_the_call_do_not_get_in(attempt, ove
         assert stored_digest(bundle, attempt.chain.storage) == expected != training.digest()
 
 
+def test_a_parameter_that_is_changed_outside_of_an_update_while_it_is_copied_fails_the_save(attempt):
+    training = Training(width=9000)
+    training.step()
+    capture = Capture(training.tracked())
+    taken = capture.take(overlap=True)
+    with torch.no_grad():
+        training.net[0].weight.mul_(0.5)
+    with pytest.raises(StateError, match="outside of an optimizer update"):
+        save(attempt, taken, step=1)
+    taken.close()
+    taken = capture.take(overlap=True)
+    taken.wait_staged()
+    training.step()
+    save(attempt, taken, step=2)
+
+
+def test_weights_that_are_not_trained_do_not_wait_for_an_update(attempt):
+    training, other = Training(width=9000), Training(width=9000)
+    training.net[0].weight.requires_grad_(False)
+    expected = training.digest()
+    taken = Capture(training.tracked()).take(overlap=True)
+    with torch.no_grad():
+        training.net[0].weight.zero_()
+    restore(other.tracked(), save(attempt, taken, step=1), attempt.chain.storage)
+    assert other.digest() == expected
+
+
+def test_marks_tell_whether_parameters_have_changed_by_whatever_way():
+    training = Training()
+    capture = Capture(training.tracked())
+    before = capture.marks()
+    training.net(torch.randn(4, 30))
+    assert capture.marks() == before
+    training.net[0].weight.data.mul_(0.5)
+    assert capture.marks() != before
+
+
 def test_what_changes_outside_of_updates_is_copied_before_take_returns(attempt, monkeypatch):
     """Also when copying overlaps with the training, and however late the copying thread comes to it."""
     may_copy = threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -30,8 +31,14 @@ class PatientWorker:
         """Begin as the worker of that number."""
         if hasattr(signal, "sigwaitinfo"):
             signal.pthread_sigmask(signal.SIG_BLOCK, _NOTICES)
-            threading.Thread(target=_listen, args=(os.getppid(),), daemon=True).start()
+            threading.Thread(target=_listen, args=(_training(),), daemon=True).start()
         return None if self._init is None else self._init(worker)
+
+
+def _training() -> int:
+    """Return the process that began the worker, which need not be its parent: a fork server may be."""
+    began = multiprocessing.parent_process()
+    return os.getppid() if began is None or began.pid is None else began.pid
 
 
 def _listen(training: int) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _AVERAGE = re.compile(r"(?:^|_)(?:ema|swa)|Ema|EMA|Averag|Polyak")
+_CONTAINERS = (dict, list)
 _PREFIX = re.compile(r"(?:^|(?<=\.))(?:module|_orig_mod|_fsdp_wrapped_module)\.")
 
 
@@ -80,7 +81,7 @@ def strays(
     names = Names(frame)
     kinds = _kinds()
     wanted = tuple(cls for kind in kinds for cls in kind.types)
-    living = alive(lambda cls: issubclass(cls, (*wanted, torch.nn.Module)) or _is_average(cls))
+    living = alive(lambda cls: issubclass(cls, (*wanted, torch.nn.Module)) or _is_called_average(cls))
     found: list[tuple[Any, Component]] = []
     for kind in kinds:
         covered = _covered(tracked, kind.types)
@@ -122,11 +123,17 @@ def _argument(stray: Stray) -> str:
     return next(kind.argument for kind in _kinds() if kind.component is stray.component)
 
 
-def _is_average(cls: type) -> bool:
-    """Whether a class is by its name an averaged model that is no module, and keeps a state."""
-    return (
-        bool(_AVERAGE.search(cls.__name__)) and hasattr(cls, "state_dict") and hasattr(cls, "load_state_dict")
-    )
+def _is_called_average(cls: type) -> bool:
+    return bool(_AVERAGE.search(cls.__name__))
+
+
+def _is_average(thing: Any) -> bool:
+    """Whether a thing is by its name an averaged model, and keeps a state: by methods, or in tensors that it holds."""
+    cls = type(thing)
+    if not _is_called_average(cls):
+        return False
+    by_methods = hasattr(cls, "state_dict") and hasattr(cls, "load_state_dict")
+    return by_methods or any(isinstance(part, torch.Tensor) for part in inside(thing, 2))
 
 
 def _covered(tracked: Iterable[Any], types: tuple[type, ...]) -> set[int]:
@@ -152,6 +159,7 @@ def _copies(living: Iterable[Any], tracked: list[Any], models: list[Any]) -> Ite
     known = {id(part) for model in kept for part in model.modules()} | {id(thing) for thing in tracked}
     for thing in tracked:
         known |= {id(part) for part in inside(thing)}
+    named = {id(thing) for thing in tracked if isinstance(thing, _CONTAINERS)}
     shapes = [shape for model in models if (shape := _shape(model))]
     owned = {id(parameter) for model in kept for parameter in model.parameters()}
     copies = [
@@ -159,6 +167,7 @@ def _copies(living: Iterable[Any], tracked: list[Any], models: list[Any]) -> Ite
         for thing in living
         if id(thing) not in known
         and not isinstance(thing, AveragedModel)
+        and not any(id(part) in named for part in attributes(thing).values())
         and _looks_copied(thing, shapes)
         and not _shares(thing, owned)
     ]
@@ -174,7 +183,7 @@ def _copies(living: Iterable[Any], tracked: list[Any], models: list[Any]) -> Ite
 
 
 def _looks_copied(thing: Any, shapes: list[dict[str, tuple[int, ...]]]) -> bool:
-    if _is_average(type(thing)):
+    if _is_average(thing):
         return True
     return (
         isinstance(thing, torch.nn.Module) and "_parameters" in attributes(thing) and _shape(thing) in shapes

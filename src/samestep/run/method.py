@@ -155,6 +155,13 @@ def _content(cell: Any) -> Any:
         return None
 
 
+def _constant(item: Any) -> Any:
+    """Return a constant of a function's code; a set's members in an order that is the same in every process."""
+    if hasattr(item, "co_code"):
+        return _code(item)
+    return sorted(map(repr, item)) if isinstance(item, frozenset) else repr(item)
+
+
 def _code(code: CodeType) -> list[Any]:
-    constants = [_code(item) if hasattr(item, "co_code") else repr(item) for item in code.co_consts]
+    constants = [_constant(item) for item in code.co_consts]
     return [code.co_code.hex(), constants, code.co_names]

@@ -160,7 +160,7 @@ class AutoTimer:
             return True
         return now - self._saved >= self.interval_seconds
 
-    def saved(self, step: int, now: float) -> None:
+    def saved(self, step: int, now: float) -> None:  # noqa: ARG002 - every timer is told both
         """See ``Timer``; what the first save costs is awaited before another."""
         self._first, self._saved = None, now
 

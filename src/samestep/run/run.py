@@ -85,6 +85,7 @@ class Run:
         RunError: a setting cannot be used.
     """
 
+    @hinted()
     def __init__(
         self,
         root: str | Path,
@@ -156,6 +157,7 @@ class Run:
 
     # -- before the loop -----------------------------------------------------------------------------------------
 
+    @hinted()
     def track(self, name: str, thing: Any, component: Component | None = None) -> Self:
         """Keep ``thing`` in every bundle, as ``name``.
 
@@ -175,6 +177,7 @@ class Run:
         self._tracking.framework.extend(things)
         return self
 
+    @hinted()
     def rebuilt(self, name: str, *, by: Callable[[], Any], check: Callable[[], Any]) -> Self:
         """Say that a restart makes ``name`` anew.
 
@@ -189,6 +192,7 @@ class Run:
         self._tracking.add_rebuilt(name, by, check)
         return self
 
+    @hinted()
     def irrelevant(self, name: str, *, because: str) -> Self:
         """Say that ``name`` does not matter for going on, and why.
 
@@ -343,6 +347,7 @@ class Run:
         steps, epochs = self._settings.steps, self._settings.epochs
         return (steps is not None and self.step >= steps) or (epochs is not None and self.epoch >= epochs)
 
+    @hinted()
     def log(self, **numbers: Any) -> None:
         """Keep numbers of the step that is going on: a JSON line, and whatever ``log_to`` names.
 
@@ -362,9 +367,8 @@ class Run:
 
     def _begun(self) -> Life:
         if self._life is None:
-            raise RunError(
-                "the run has not begun", hint="call run.restore() first, or loop: for batch in run"
-            )
+            with hinted():
+                raise RunError("the run has not begun", hint="call run.restore() first, or loop over the run")
         return self._life
 
     def came_back(self) -> None:

@@ -157,6 +157,8 @@ class Saver:
             self._session.note("save-failed", step=facts.step, reason=reason)
             self._alarm(outcome)
             self._leave_the_silent(outcome)
+        finally:
+            snapshot.close()  # an error that somebody keeps would keep its memory, too
 
     def _written(self, snapshot: Snapshot, facts: Facts, state_ready: float) -> Bundle:
         saving: Saving | None = None

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+import xxhash
 from torch import nn
 
 from samestep.state import leaves
@@ -21,6 +22,7 @@ from samestep.state.ranks import Alone
 from samestep.state.snapshot import Setting, Share, Snapshot
 from samestep.state.spelling import Speller
 from samestep.state.staging import SMALL_BYTES, Copy, Staged, plain_part, stage, version_of
+from samestep.state.writer import elements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,9 +137,8 @@ class Capture:
         found: list[tuple[int, int]] = []
         for source in self._setting.sources:
             tensors = leaves.encode(source.read(), at=source.name).tensors if source.steady else {}
-            for tensor in map(plain_part, (one for one in tensors.values() if _is_steady(source, one))):
-                bits = as_bits(tensor.detach()).sum(dtype=torch.int64)
-                found.append((version_of(tensor), int(bits)))
+            steady = [plain_part(tensor) for tensor in tensors.values() if _is_steady(source, tensor)]
+            found += [(version_of(tensor), _mark(tensor)) for tensor in steady]
         return found
 
     def _share(self, part: PartLayout, begin: int, tensors: dict[str, torch.Tensor]) -> Share:
@@ -199,6 +200,13 @@ class Capture:
 def _warm(lease: Lease) -> None:
     lease.slot.touch()
     lease.end()
+
+
+def _mark(tensor: torch.Tensor) -> int:
+    """Return a digest of a tensor's bits; of what is on a device their sum, which is made there."""
+    if tensor.is_cpu:
+        return xxhash.xxh3_64_intdigest(elements(tensor))
+    return int(as_bits(tensor.detach()).sum(dtype=torch.int64))
 
 
 def _is_steady(source: Source, tensor: torch.Tensor) -> bool:

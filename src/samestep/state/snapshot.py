@@ -104,9 +104,10 @@ class Snapshot:
             writer: the save on the first rank, a ``PartWriter`` for the same bundle on the others.
 
         Raises:
+            StateError: a parameter was changed outside of an optimizer update while it was copied.
             StoreError: the place failed, or has no room.
         """
-        self._staged.wait()
+        self._staged.check()
         rank = self._setting.ranks.rank if self._setting.ranks.size > 1 else None
         stored: list[Part] = []
         blocks = b""

@@ -74,14 +74,18 @@ class Staged:
             self._changed = self._differs()
 
     def wait(self) -> None:
-        """Return when everything is copied.
-
-        Raises:
-            StateError: something was changed meanwhile.
-        """
+        """Return when everything is copied."""
         for event in self.events:
             event.synchronize()
         self._join()
+
+    def check(self) -> None:
+        """Wait, and see that nothing was changed meanwhile.
+
+        Raises:
+            StateError: something was.
+        """
+        self.wait()
         differs = self._differs()  # first: what changes after the guard was called does no harm
         if differs and self._changed is not False:
             raise StateError(
@@ -122,7 +126,7 @@ def stage(now: Sequence[Copy], later: Sequence[Copy], slot: Slot) -> Staged:
 
 def version_of(tensor: torch.Tensor) -> int:
     """Return how often a tensor was changed in place, as far as torch counts it: not by ``tensor.data``."""
-    return 0 if tensor.is_inference() else int(tensor._version)
+    return 0 if tensor.is_inference() else int(tensor._version)  # noqa: SLF001 - torch has no other count
 
 
 def run_together(tasks: Sequence[Callable[[], None]]) -> None:

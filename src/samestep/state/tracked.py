@@ -9,8 +9,8 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import empty as empty_sharded
 
-from samestep.state import leaves
 from samestep.errors import SamestepError
+from samestep.state import leaves
 from samestep.state.errors import StateError
 from samestep.state.mismatches import Mismatches
 from samestep.state.seam import Stored
