@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_NOTICES = (signal.SIGTERM, signal.SIGUSR1)
-
 
 class PatientWorker:
     """The first thing that a worker runs: it leaves notices of the end to the process of the training.
 
     A notice often goes to every process of a training. A worker that ends by it ends the training too, before the
     step is saved. One that its own training wants to end does, and one whose training is gone ends by itself.
+    Where workers are spawned or come from a fork server, a library may have started threads before; SIGTERM that the
+    kernel hands to one of those ends the worker as ever.
 
     Args:
         init: what the loader's workers began with before.
@@ -30,7 +30,8 @@ class PatientWorker:
     def __call__(self, worker: int) -> Any:
         """Begin as the worker of that number."""
         if hasattr(signal, "sigwaitinfo"):
-            signal.pthread_sigmask(signal.SIG_BLOCK, _NOTICES)
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
             threading.Thread(target=_listen, args=(_training(),), daemon=True).start()
         return None if self._init is None else self._init(worker)
 
@@ -43,6 +44,5 @@ def _training() -> int:
 
 def _listen(training: int) -> None:
     while True:
-        heard = signal.sigwaitinfo(_NOTICES)
-        if heard.si_signo == signal.SIGTERM and heard.si_pid == training:
+        if signal.sigwaitinfo([signal.SIGTERM]).si_pid == training:
             os._exit(0)
