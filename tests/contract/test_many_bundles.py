@@ -15,7 +15,6 @@ from samestep.bundle.chain import PROBES
 from samestep.bundle.storage.contents import BufferContent
 from samestep.bundle.store import Store
 from servers import emulators
-from servers.fault_proxy import FaultProxy
 
 FEW, SOME, MANY = 10, 500, 10_000
 SECONDS = 1.0
@@ -28,12 +27,6 @@ RECORDS = 4
 @pytest.fixture(scope="module")
 def emulator():
     return emulators.running("s3")
-
-
-@pytest.fixture(scope="module")
-def proxy(emulator):
-    with FaultProxy(emulator.port) as proxy:
-        yield proxy
 
 
 def filled(emulator, bundles):

@@ -19,7 +19,6 @@ from samestep.bundle.storage.objects import Patience
 from servers import emulators
 from servers.fault_proxy import FAULTS, FOREVER, KILLS, FaultProxy
 
-SERVERS = ("s3", "az", "gs")
 OURS, THEIRS = b"ours", b"theirs, from before"
 LASTING = [fault for fault in FAULTS if fault != "slow"]
 FEW = ("lost-reply", "503")
@@ -55,20 +54,6 @@ class Pattern:
 
 
 LARGE = Pattern(PIECE_BYTES + 1000)
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def emulator(request):
-    try:
-        return emulators.running(request.param)
-    except emulators.Unavailable as missing:
-        pytest.skip(str(missing))
-
-
-@pytest.fixture(scope="module")
-def proxy(emulator):
-    with FaultProxy(emulator.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -27,10 +27,8 @@ from samestep.bundle.selection import PASSED_OVER
 from samestep.bundle.storage.contents import BufferContent
 from samestep.bundle.store import Store
 from samestep.bundle.verifying import Level
-from servers import emulators
-from servers.fault_proxy import FAULTS, FOREVER, KILLS, FaultProxy
+from servers.fault_proxy import FAULTS, FOREVER, KILLS
 
-SERVERS = ("s3", "az", "gs")
 ONCE = [(fault, 1) for fault in (*FAULTS, *KILLS)]
 LASTING = [(fault, FOREVER) for fault in FAULTS if fault != "slow"]
 EVERY = ONCE + LASTING
@@ -75,20 +73,6 @@ class Scene:
         ):
             victims.append(process)
             return told(), process.exitcode
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def emulator(request):
-    try:
-        return emulators.running(request.param)
-    except emulators.Unavailable as missing:
-        pytest.skip(str(missing))
-
-
-@pytest.fixture(scope="module")
-def proxy(emulator):
-    with FaultProxy(emulator.port) as proxy:
-        yield proxy
 
 
 @pytest.mark.parametrize("life", lives.LIVES)

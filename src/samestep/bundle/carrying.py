@@ -13,6 +13,7 @@ from samestep.journal import JournalError, read_journal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from samestep.bundle.bundles import Bundle
     from samestep.bundle.storage.base import Storage
     from samestep.journal import Journal, Reading
 
@@ -51,6 +52,19 @@ class Carrier:
             self._journal.append(event, **values)
         except JournalError as error:
             self.problem = self.problem or error.message
+
+    def note_commit(self, bundle: Bundle) -> None:
+        """Note that a bundle exists, and since when its parts would survive a power cut."""
+        manifest = bundle.manifest
+        self.note("save-durable", step=bundle.step, bundle=bundle.id, at=manifest.timings.parts_durable)
+        self.note(
+            "save-committed",
+            step=bundle.step,
+            bundle=bundle.id,
+            number=bundle.number,
+            size_bytes=manifest.size,
+            written_bytes=sum(part.size for part in manifest.parts if not part.share_depth),
+        )
 
     def carry(self) -> tuple[str, ...]:
         """Store the lines since the last segment and return its key; nothing when there are none.

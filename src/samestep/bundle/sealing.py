@@ -137,20 +137,7 @@ def _noted(carrier: Carrier | None, step: int) -> Iterator[list[Bundle]]:
         carrier.note("save-failed", step=step, reason=error.slug, text=error.message)
         raise
     for bundle in made:
-        _note_commit(carrier, bundle)
-
-
-def _note_commit(carrier: Carrier, bundle: Bundle) -> None:
-    manifest = bundle.manifest
-    carrier.note("save-durable", step=bundle.step, bundle=bundle.id, at=manifest.timings.parts_durable)
-    carrier.note(
-        "save-committed",
-        step=bundle.step,
-        bundle=bundle.id,
-        number=bundle.number,
-        size_bytes=manifest.size,
-        written_bytes=sum(part.size for part in manifest.parts if not part.share_depth),
-    )
+        carrier.note_commit(bundle)
 
 
 def checked_contract(checkpoint: Checkpoint, statements: Statements) -> dict[str, Row]:

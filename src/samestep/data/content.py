@@ -91,3 +91,11 @@ def _feed_array(hasher: Any, array: np.ndarray[Any, Any], described: str, most: 
     if flat.size > 2 * most:
         flat = np.concatenate((flat[:most], flat[-most:]))
     hasher.update(flat)
+
+
+def length_of(thing: Any) -> int | None:
+    """Return how many samples a data set has, or batches a loader gives in an epoch; None where it does not know."""
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError):
+        return None

@@ -287,14 +287,6 @@ def fetched(given: Iterator[Any], key: tuple[int, int], position: Position) -> A
         return next(given, END)
 
 
-def length_of(loader: Any) -> int | None:
-    """Return how many batches a loader gives in an epoch; None where it does not know."""
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        return None
-
-
 def is_stateful(thing: object) -> bool:
     """Say whether something has a state that can be read and written, as torch or as Grain names it."""
     return any(

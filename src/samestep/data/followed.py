@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from samestep.data.batches import Share, Tail
+from samestep.data.content import length_of
 from samestep.data.errors import DataChanged, DataError
-from samestep.data.feeds import END, Feed, length_of
+from samestep.data.feeds import END, Feed
 from samestep.data.loaders import Wish, feed_for
 from samestep.data.position import DATA_SCHEMA, Position, SavedData
 from samestep.data.version import version_of

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 
 from samestep.data.batches import OrderBatches, Share, Tail
-from samestep.data.content import digest
+from samestep.data.content import digest, length_of
 from samestep.data.errors import DataError, NotFollowed
 from samestep.data.feeds import (
     CountedFeed,
@@ -18,7 +18,6 @@ from samestep.data.feeds import (
     OrderedFeed,
     StatefulFeed,
     is_stateful,
-    length_of,
     opened,
 )
 from samestep.data.order import SeekableOrder

@@ -8,7 +8,7 @@ from typing import Any, Final
 import xxhash
 from torch.utils.data import DataLoader
 
-from samestep.data.content import digest
+from samestep.data.content import digest, length_of
 from samestep.data.seeded import Draws, SeededItems
 from samestep.data.streams import isolated
 
@@ -29,7 +29,7 @@ def version_of(dataset: Any, like: DataLoader[Any] | None = None) -> str:
     Returns:
         A text that is equal for equal data; empty when nothing is known.
     """
-    length = _length_of(dataset)
+    length = length_of(dataset)
     if length is None or not hasattr(dataset, "__getitem__"):
         return str(getattr(dataset, "version", None) or "")
     places = sorted({place * (length - 1) // (_SAMPLED - 1) for place in range(_SAMPLED)}) if length else []
@@ -71,10 +71,3 @@ def _digests(dataset: Any, places: list[int], like: DataLoader[Any] | None) -> l
 
 def _digest_of_one(samples: list[Any]) -> str:
     return digest(samples[0])
-
-
-def _length_of(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except (TypeError, NotImplementedError):
-        return None

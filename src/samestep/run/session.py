@@ -88,16 +88,9 @@ class Session:
 
     def note_commit(self, bundle: Bundle) -> None:
         """Note that a bundle exists, and since when its parts would survive a power cut."""
-        manifest = bundle.manifest
-        self.note("save-durable", step=bundle.step, bundle=bundle.id, at=manifest.timings.parts_durable)
-        self.note(
-            "save-committed",
-            step=bundle.step,
-            bundle=bundle.id,
-            number=bundle.number,
-            size_bytes=manifest.size,
-            written_bytes=sum(part.size for part in manifest.parts if not part.share_depth),
-        )
+        if self._carrier is not None:
+            self._carrier.note_commit(bundle)
+            self._flush_now_and_then()
 
     def executed(self, step: int) -> None:
         """Note that a step was executed, where it outlives the process."""
