@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from samestep.state.arena import Lease, Slot
     from samestep.state.layout import PartLayout
     from samestep.state.ranks import Ranks
-    from samestep.state.seam import Source
+    from samestep.state.seam import Described, Source
 
 _LATER_BYTES: Final = SMALL_BYTES // 16
 """Smaller tensors are copied at once also when copying may overlap with the training."""
@@ -52,7 +52,7 @@ class Plan:
         size: of a slot.
     """
 
-    def __init__(self, of: Any, layout: Layout, sources: Sequence[Source], rank: int, world: int) -> None:
+    def __init__(self, of: Any, layout: Layout, sources: Sequence[Described], rank: int, world: int) -> None:
         self.of, self.layout = of, layout
         self._sources, self._world = sources, world
         self.own: list[tuple[PartLayout, int]] = []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from samestep.state.capture import Plan
     from samestep.state.layout import Layout
-    from samestep.state.seam import Source
+    from samestep.state.seam import Described
     from samestep.state.spelling import Speller
 
 STATE_PATH: Final = "state.json"
@@ -110,7 +110,9 @@ class _Schema(msgspec.Struct, frozen=True):
     schema: str
 
 
-def spelled_tables(layout: Layout, sources: Sequence[Source], world: int) -> dict[str, tuple[bytes, bytes]]:
+def spelled_tables(
+    layout: Layout, sources: Sequence[Described], world: int
+) -> dict[str, tuple[bytes, bytes]]:
     """Return the spelled tables of each tracked object: of tensors that ranks share, and of each rank's own."""
     shared: dict[str, dict[str, Any]] = {source.name: {} for source in sources}
     own: dict[str, list[dict[str, Any]]] = {source.name: [] for source in sources}
@@ -128,7 +130,7 @@ def spelled_tables(layout: Layout, sources: Sequence[Source], world: int) -> dic
 
 
 def compose(
-    plan: Plan, sources: Sequence[Source], trees: Mapping[str, Sequence[Any]], speller: Speller, world: int
+    plan: Plan, sources: Sequence[Described], trees: Mapping[str, Sequence[Any]], speller: Speller, world: int
 ) -> bytes:
     """Return state.json.
 
@@ -140,7 +142,7 @@ def compose(
         world: how many ranks there are.
     """
 
-    def tracked(source: Source) -> bytes:
+    def tracked(source: Described) -> bytes:
         spelled = [speller.spell(tree, f"{source.name}\0{at}") for at, tree in enumerate(trees[source.name])]
         return _object(
             component=_spelled(source.component),

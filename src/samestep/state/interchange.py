@@ -217,18 +217,6 @@ class BundleWriter(StorageWriter):
         """Say that no folder's name stands for a bundle."""
         return checkpoint_id is None
 
-    def read(self) -> NoReturn:
-        """Refuse: torch reads the state."""
-        raise NotImplementedError
-
-    def prepare(self, stored: Any, mismatches: Any = None) -> NoReturn:
-        """Refuse: nothing is restored by this object."""
-        raise NotImplementedError
-
-    def write(self, tree: Any) -> NoReturn:
-        """Refuse: nothing is restored by this object."""
-        raise NotImplementedError
-
     def _full_name(self, key: str) -> str:
         return full_name(self.name, key)
 

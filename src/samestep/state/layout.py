@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from samestep.state.planning import Piece
-    from samestep.state.seam import Source
+    from samestep.state.seam import Described
 
 ALIGNMENT: Final = 64
 FROZEN_BYTES: Final = 1 << 20
@@ -77,7 +77,7 @@ class Layout:
         return bool(parts) and all(placed.piece.whole for part in parts for placed in part.placed)
 
 
-def lay_out(sources: Sequence[Source], pieces_by_rank: Sequence[Sequence[Piece]]) -> Layout:
+def lay_out(sources: Sequence[Described], pieces_by_rank: Sequence[Sequence[Piece]]) -> Layout:
     """Lay out the parts. Every rank makes the same of the same pieces."""
     stems = file_stems(sources)
     per_rank = {source.name for source in sources if source.per_rank}
@@ -105,7 +105,7 @@ def _with_blocks(parts: Iterable[PartLayout]) -> Iterator[PartLayout]:
         yield dataclasses.replace(part, blocks_begin=begin)
 
 
-def file_stems(sources: Iterable[Source]) -> dict[str, str]:
+def file_stems(sources: Iterable[Described]) -> dict[str, str]:
     """Return the name of each object's file without its ending; that of the first model is ``model``."""
     names = [source.name for source in sources]
     stems = dict(zip(names, names, strict=True))

@@ -31,8 +31,8 @@ class Stored:
     key: str = ""
 
 
-class Source(Protocol):
-    """A tracked object.
+class Described(Protocol):
+    """What a bundle says of a tracked object beside its state.
 
     Attributes:
         name: unique among the tracked objects of a run; parts are named by it.
@@ -53,6 +53,10 @@ class Source(Protocol):
     steady: bool
     whole: bool
     notes: dict[str, Any]
+
+
+class Source(Described, Protocol):
+    """A tracked object, whose state can be read and put back."""
 
     def read(self) -> Tree:
         """Return the state as a tree of the live tensors, none of them copied.
