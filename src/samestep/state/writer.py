@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
+from samestep.bundle.storage.base import Resting
 from samestep.bundle.storage.contents import BufferContent
 from samestep.state.blocks import BLOCK_BYTES, DIGEST_BYTES, block_count, digests_of_blocks
 from samestep.state.dtypes import as_bits
@@ -31,6 +32,11 @@ class DigestingContent:
         self.size = content.size
         self._content = content
         self._blocks: dict[int, bytes] = {}
+
+    @property
+    def memory(self) -> memoryview | None:
+        """The bytes themselves; None: they do not lie in one piece."""
+        return self._content.memory if isinstance(self._content, Resting) else None
 
     def read_into(self, offset: int, target: memoryview) -> None:
         """Fill ``target`` with the bytes from ``offset`` on."""
@@ -67,16 +73,23 @@ class LeasedContent:
     def __init__(self, lease: Lease, begin: int, size: int) -> None:
         self.size = size
         self._lease = lease
+        self._begin = begin
         self._address = lease.slot.address + begin
+
+    @property
+    def memory(self) -> memoryview:
+        """The bytes themselves."""
+        return self._lease.slot.view(self._begin, self.size)
 
     def read_into(self, offset: int, target: memoryview) -> None:
         """Fill ``target`` with the bytes from ``offset`` on, while other threads run."""
         if offset + len(target) > self.size:
             raise OSError(f"{self.size:,} bytes are there, {offset + len(target):,} were asked for")
-        if len(target):
-            ctypes.memmove(
-                ctypes.addressof(ctypes.c_char.from_buffer(target)), self._address + offset, len(target)
-            )
+        if not len(target):
+            return
+        wanted = ctypes.addressof(ctypes.c_char.from_buffer(target))
+        if wanted != self._address + offset:
+            ctypes.memmove(wanted, self._address + offset, len(target))
 
 
 def live_content(part: PartLayout, tensors: Mapping[str, torch.Tensor]) -> BufferContent:

@@ -7,7 +7,7 @@ docstrings; every implementation passes ``tests/contract/test_storage.py``.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,6 +34,18 @@ class Content(Protocol):
         Raises:
             OSError: the source cannot be read, or ends before ``target`` is full.
         """
+
+
+@runtime_checkable
+class Resting(Content, Protocol):
+    """A content that may lie in memory in one piece, and stays as it is until it is stored.
+
+    Its ``read_into`` may be asked to fill that very memory: the bytes count as read, and none is moved.
+    """
+
+    @property
+    def memory(self) -> memoryview | None:
+        """The bytes themselves; None: they do not lie in one piece."""
 
 
 @dataclasses.dataclass(frozen=True)

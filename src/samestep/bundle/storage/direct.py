@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from samestep.bundle.digests import CHUNK_BYTES, ChunkDigests, chunk_count, chunk_range, read_and_digest
 from samestep.bundle.storage import system
+from samestep.bundle.storage.base import Resting
 from samestep.bundle.storage.failures import SourceError
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ class _Writing:
         self._digests = ChunkDigests(content.size)
         self._content = content
         self._ring = ring
+        self._memory = content.memory if isinstance(content, Resting) else None
         self._direct = content.size >= DIRECT_BYTES and system.set_direct(descriptor, direct=True)
         self.padded = self._direct and content.size % BLOCK_BYTES > 0
         self._numbers = iter(range(chunk_count(content.size)))
@@ -189,10 +191,21 @@ class _Writing:
 
     def _write(self, descriptor: int, number: int) -> None:
         offset, length = chunk_range(number, self._content.size)
-        with self._ring.borrow() as buffer:
+        with self._chunk(offset, length) as buffer:
             self._digests.put(number, self._gather(offset, buffer[:length]))
             if not (self._direct and self._write_direct(descriptor, buffer, length, offset)):
                 _write_buffered(descriptor, buffer[:length], offset)
+
+    @contextlib.contextmanager
+    def _chunk(self, offset: int, length: int) -> Iterator[memoryview]:
+        """Lend the memory that a chunk is written from: its own if the disk takes it as it lies there."""
+        if self._memory is not None and self._direct and length % BLOCK_BYTES == 0:
+            with self._memory[offset : offset + length] as resting:
+                if _at_a_block(resting, offset):
+                    yield resting
+                    return
+        with self._ring.borrow() as buffer:
+            yield buffer
 
     def _gather(self, offset: int, target: memoryview) -> str:
         try:
