@@ -32,8 +32,6 @@ from samestep.trace import ORDERS_VARIABLE
 from samestep.trace.reading import read_modules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from samestep.drill.ground import ControlRun, Workshop
     from samestep.drill.scenario import Scenario
 
@@ -156,9 +154,9 @@ class Forks:
         self._preloaded: Preloaded | None = None
         self._starter: threading.Thread | None = None
 
-    def prepare(self, scenarios: Sequence[Scenario]) -> None:
-        """Start the preloaded process beside what else goes on, when enough of ``scenarios`` can use it."""
-        if self.trusted and sum(can_fork(scenario) for scenario in scenarios) >= FEWEST:
+    def prepare(self, restarts: int) -> None:
+        """Start the preloaded process beside what else goes on, when so many restarts can use it that it pays."""
+        if self._starter is None and self.trusted and restarts >= FEWEST:
             self._starter = threading.Thread(target=self._start, name="preload")
             self._starter.start()
 

@@ -27,7 +27,7 @@ from samestep.drill.inventory import inventory, not_checked
 from samestep.drill.judging import criterion as criteria
 from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.plan import Planner, choose
-from samestep.drill.preloading import Forks
+from samestep.drill.preloading import Forks, can_fork
 from samestep.drill.provenance import provenance
 from samestep.drill.recovering import second_interruption
 from samestep.drill.result import Control, DrillResult, Save, ScenarioResult
@@ -134,15 +134,23 @@ class Drill:
             "jobs": workshop.jobs,
             "attempt_environment": workshop.threads | dict.fromkeys(self.options.env, "(set)"),
         }
-        self.listener.phase("control: first run")
-        first = run_first_control(workshop)
+        self.listener.phase("control: first run, and one that nobody watches")
+        first, unwatched = self._first_control(workshop)
         if not first.facts.save_steps:
             self._never_saved(first)
             return
-        planner = Planner(first.facts, self.options)
         self._recorded = self._can_record()
-        self.listener.phase("control: second run, and one that nobody watches")
-        second, unwatched = self._second_control(workshop, planner, first)
+        with contextlib.closing(Forks(workshop, first, self.listener.phase)) as forks:
+            if self._recorded:
+                forks.prepare(self.options.max_states)
+            self._judge_restarts(workshop, first, unwatched, forks)
+
+    def _judge_restarts(
+        self, workshop: Workshop, first: ControlRun, unwatched: dict[str, str], forks: Forks
+    ) -> None:
+        planner = Planner(first.facts, self.options)
+        self.listener.phase("control: second run")
+        second = self._second_control(workshop, planner, first)
         criterion = criteria.derive(first.record.traces, second.record.traces)
         ground = Ground(workshop, second, first, criterion)
         self.result.provenance["versions"] = second.record.traces[0].header.versions
@@ -176,8 +184,8 @@ class Drill:
             self.listener.recorded(self.result.crash)
         self.listener.planned([scenario.title for scenario in scenarios])
         closed = contextlib.nullcontext() if ground.crashes is None else contextlib.closing(ground.crashes)
-        with closed, contextlib.closing(Forks(workshop, first, self.listener.phase)) as forks:
-            forks.prepare(scenarios)
+        with closed:
+            forks.prepare(sum(map(can_fork, scenarios)))
             for result in self._run_all(ground, scenarios, forks):
                 result.replay = replay_command(self.options, result.name)
                 self.result.scenarios.append(result)
@@ -188,20 +196,16 @@ class Drill:
 
     # Controls.
 
-    def _second_control(
-        self, workshop: Workshop, planner: Planner, first: ControlRun
-    ) -> tuple[ControlRun, dict[str, str]]:
+    def _first_control(self, workshop: Workshop) -> tuple[ControlRun, dict[str, str]]:
+        """Run the first control beside the run that nobody watches; where one at a time must do, before it."""
         with self._pool(workshop) as pool:
+            first = pool.submit(run_first_control, workshop)
             unwatched = pool.submit(run_unwatched, workshop)
-            second = pool.submit(
-                run_reference,
-                workshop,
-                planner.park_points(),
-                first.facts.ranks,
-                first.facts.steps,
-                recorded=self._recorded,
-            )
-            return second.result(), unwatched.result()
+            return first.result(), unwatched.result()
+
+    def _second_control(self, workshop: Workshop, planner: Planner, first: ControlRun) -> ControlRun:
+        points, facts = planner.park_points(), first.facts
+        return run_reference(workshop, points, facts.ranks, facts.steps, recorded=self._recorded)
 
     def _control(self, ground: Ground, unwatched: dict[str, str]) -> Control:
         facts = ground.control.facts
@@ -323,9 +327,16 @@ class Drill:
     def _run_all(
         self, ground: Ground, scenarios: Sequence[Scenario], forks: Forks
     ) -> Iterator[ScenarioResult]:
-        """Run scenarios side by side and yield their results in the order of the plan."""
+        """Run scenarios side by side and yield their results in the order of the plan.
+
+        The long ones are begun first, so that no worker is left alone with one of them at the end.
+        """
         with self._pool(ground.workshop) as pool:
-            futures = [pool.submit(self._run_one, ground, scenario, forks) for scenario in scenarios]
+            begun = {
+                scenario.name: pool.submit(self._run_one, ground, scenario, forks)
+                for scenario in sorted(scenarios, key=can_fork)
+            }
+            futures = [begun[scenario.name] for scenario in scenarios]
             for number, future in enumerate(futures):
                 try:
                     yield future.result()

@@ -51,7 +51,7 @@ def forks(monkeypatch, stop):
     monkeypatch.setattr("samestep.drill.preloading.preload", lambda *_: SimpleNamespace(close=lambda: None))
     options = SimpleNamespace(fresh=False)
     made = Forks(SimpleNamespace(options=options, stop=stop), None, print)
-    made.prepare([scenario()] * FEWEST)
+    made.prepare(FEWEST)
     return made
 
 
@@ -90,10 +90,23 @@ def test_cuts_notices_and_kills_are_restarted_in_fresh_processes(forks, unfit):
     assert runs.log == ["fresh"]
 
 
+def test_a_preloaded_process_that_was_begun_early_is_not_started_again(monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        "samestep.drill.preloading.preload",
+        lambda *_: started.append(1) or SimpleNamespace(close=lambda: None),
+    )
+    forks = Forks(SimpleNamespace(options=SimpleNamespace(fresh=False), stop=Event()), None, print)
+    forks.prepare(FEWEST)
+    forks.prepare(FEWEST + 1)
+    forks.close()
+    assert started == [1]
+
+
 def test_few_restarts_are_not_worth_a_preloaded_process(monkeypatch):
     monkeypatch.setattr("samestep.drill.preloading.preload", lambda *_: pytest.fail("preloaded"))
     forks = Forks(SimpleNamespace(options=SimpleNamespace(fresh=False), stop=Event()), None, print)
-    forks.prepare([scenario()] * (FEWEST - 1))
+    forks.prepare(FEWEST - 1)
     runs = Runs((Outcome.SAME,))
     forks.run(scenario(), runs)
     forks.close()
@@ -103,7 +116,7 @@ def test_few_restarts_are_not_worth_a_preloaded_process(monkeypatch):
 def test_a_drill_that_was_asked_for_fresh_processes_forks_none(monkeypatch):
     monkeypatch.setattr("samestep.drill.preloading.preload", lambda *_: pytest.fail("preloaded"))
     forks = Forks(SimpleNamespace(options=SimpleNamespace(fresh=True), stop=Event()), None, print)
-    forks.prepare([scenario()] * FEWEST)
+    forks.prepare(FEWEST)
     runs = Runs((Outcome.SAME,))
     forks.run(scenario(), runs)
     assert runs.log == ["fresh"]
