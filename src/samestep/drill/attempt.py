@@ -115,7 +115,7 @@ class Attempt:
         machine: a fresh machine.
         plan: what to do.
         results: folder of the drill's run; traces and logs are kept there.
-        preloaded: process to fork the command from; None: start a fresh one.
+        preloaded: process to fork the command from, if it is one that runs such commands; None: start a fresh one.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Attempt:
     ) -> None:
         self.machine = machine
         self.plan = plan
-        self._preloaded = preloaded
+        self._preloaded = preloaded if preloaded is not None and preloaded.runs(plan.command) else None
         self.traces = results / "traces" / plan.name
         self.log = results / "logs" / f"{plan.name}.log"
         self._exit_code: int | None = None

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from samestep.checkpoints import Unit
-    from samestep.drill.attempt import AttemptRecord, NoticeRecord
+    from samestep.drill.attempt import AttemptPlan, AttemptRecord, NoticeRecord
     from samestep.drill.ground import Ground
     from samestep.drill.result import CrashPoint, FindingRecord
     from samestep.drill.scenario import Scenario
-    from samestep.process import Machine
+    from samestep.process import Machine, Preloaded
     from samestep.trace import ParkPoint
 
 
@@ -60,20 +60,28 @@ class DiskStateMade:
     crash: CrashPoint | None = None
 
 
-def make_disk_state(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
-    """Lay out the disk state of ``scenario`` in ``folder``."""
-    maker = {
-        Arrangement.SNAPSHOT: _from_snapshot,
-        Arrangement.KILL: _from_killed_run,
-        Arrangement.NOTICE: _from_noticed_run,
-        Arrangement.TWICE: _from_second_cut,
-        Arrangement.FAULT: _from_failing_disk,
-    }[scenario.arrangement]
-    return maker(ground, scenario, folder, label)
+def make_disk_state(
+    ground: Ground, scenario: Scenario, folder: Path, label: str, preloaded: Preloaded | None = None
+) -> DiskStateMade:
+    """Lay out the disk state of ``scenario`` in ``folder``.
 
-
-def _from_snapshot(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
-    del label
+    Args:
+        ground: what it is taken from.
+        scenario: whose state.
+        folder: to be made.
+        label: names the attempts that it takes.
+        preloaded: process to fork a run from that is killed at its cut; None: fresh ones. What takes a notice or
+            meets a failing disk is always fresh.
+    """
+    arrangement = scenario.arrangement
+    if arrangement is Arrangement.KILL:
+        return _from_killed_run(ground, scenario, folder, label, preloaded)
+    if arrangement is Arrangement.TWICE:
+        return _from_second_cut(ground, scenario, folder, label, preloaded)
+    if arrangement is Arrangement.NOTICE:
+        return _from_noticed_run(ground, scenario, folder, label)
+    if arrangement is Arrangement.FAULT:
+        return _from_failing_disk(ground, scenario, folder, label)
     _lay_out(ground, scenario, folder)
     return DiskStateMade(folder)
 
@@ -89,11 +97,14 @@ def _lay_out(ground: Ground, scenario: Scenario, folder: Path) -> None:
         edit.apply(folder)
 
 
-def _from_killed_run(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
+def _from_killed_run(
+    ground: Ground, scenario: Scenario, folder: Path, label: str, preloaded: Preloaded | None
+) -> DiskStateMade:
     """Run from the start, kill for real at the cut, and compare what is left with the control's snapshot."""
     with ground.workshop.machine(label) as machine:
         command = ground.workshop.start_command(machine)
-        record, reached = _run_and_kill(ground, scenario, machine, command, f"{label}-cut")
+        plan = _to_the_cut(ground, scenario, command, f"{label}-cut")
+        record, reached = _run_and_kill(ground, scenario, machine, plan, preloaded)
         machine.snapshot(folder)
     findings = _bytes_left(ground, scenario, folder) if reached else []
     return _made(folder, record, findings, reached=reached)
@@ -159,14 +170,17 @@ def notice_findings(notice: NoticeRecord, *, saved: bool, ignored: bool = False)
     return [finding("no-checkpoint-on-notice", evidence)]
 
 
-def _from_second_cut(ground: Ground, scenario: Scenario, folder: Path, label: str) -> DiskStateMade:
+def _from_second_cut(
+    ground: Ground, scenario: Scenario, folder: Path, label: str, preloaded: Preloaded | None
+) -> DiskStateMade:
     """Restart from the laid-out state and cut that run in its turn."""
     _lay_out(ground, scenario, folder)
     with ground.workshop.machine(f"{label}-first") as machine:
         machine.place(folder)
         shutil.rmtree(folder)
         command = ground.workshop.restart_command(machine)
-        record, reached = _run_and_kill(ground, scenario, machine, command, f"{label}-first")
+        plan = _to_the_cut(ground, scenario, command, f"{label}-first")
+        record, reached = _run_and_kill(ground, scenario, machine, plan, preloaded)
         machine.snapshot(folder)
     return _made(folder, record, [], reached=reached)
 
@@ -210,11 +224,14 @@ def fault_findings(record: AttemptRecord) -> list[FindingRecord]:
     ]
 
 
+def _to_the_cut(ground: Ground, scenario: Scenario, command: list[str], name: str) -> AttemptPlan:
+    return ground.workshop.plan(name, command, park=[_point(scenario)], ranks=ground.control.facts.ranks)
+
+
 def _run_and_kill(
-    ground: Ground, scenario: Scenario, machine: Machine, command: list[str], name: str
+    ground: Ground, scenario: Scenario, machine: Machine, plan: AttemptPlan, preloaded: Preloaded | None
 ) -> tuple[AttemptRecord, bool]:
-    plan = ground.workshop.plan(name, command, park=[_point(scenario)], ranks=ground.control.facts.ranks)
-    with Attempt(machine, plan, ground.workshop.options.run_folder) as attempt:
+    with Attempt(machine, plan, ground.workshop.options.run_folder, preloaded) as attempt:
         reached = attempt.wait_parked(_point(scenario))
     return attempt.record(), reached
 

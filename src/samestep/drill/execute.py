@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,22 @@ if TYPE_CHECKING:
     from samestep.process import Machine, Preloaded
     from samestep.trace import ParkPoint
 
+
+@dataclass(frozen=True)
+class Origins:
+    """Where the processes of a scenario come from.
+
+    Attributes:
+        before: process to fork those from that run before the restart, to be cut; None: fresh ones.
+        restart: process to fork the restart from; None: a fresh one.
+    """
+
+    before: Preloaded | None = None
+    restart: Preloaded | None = None
+
+
+FRESH = Origins()
+
 _AS_LEFT = {Family.CUT, Family.NOTICE}
 """Families that restart from what an interruption left, nobody having changed it since."""
 
@@ -45,7 +61,7 @@ _BAD = {Outcome.DIFFERENT, Outcome.RESTARTED, Outcome.CRASHED}
 
 
 def run_scenario(
-    ground: Ground, scenario: Scenario, *, sabotage: str = "", preloaded: Preloaded | None = None
+    ground: Ground, scenario: Scenario, *, sabotage: str = "", origins: Origins = FRESH
 ) -> ScenarioResult:
     """Carry out ``scenario`` and judge it.
 
@@ -53,21 +69,22 @@ def run_scenario(
         ground: what it is judged against.
         scenario: what to do.
         sabotage: damage the restarted process on purpose (the criterion's own test).
-        preloaded: process to fork the restart from; None: a fresh one.
+        origins: where its processes come from.
     """
     started = time.monotonic()
     label = scenario.name.replace("/", "-") + (f"-sabotaged-{sabotage}" if sabotage else "")
-    label += "-forked" if preloaded else ""
+    label += "-forked" if origins != FRESH else ""
     folder = ground.workshop.snapshots / f"state-{label}"
     try:
-        made = make_disk_state(ground, scenario, folder, label)
+        made = make_disk_state(ground, scenario, folder, label, origins.before)
         records = list(made.records)
         judgement = _before_the_cut(ground, scenario, made)
         if judgement.observation.outcome is Outcome.SAME:
             case = _case(scenario, made, begin=judgement.observation.resume_step or 0)
-            scenario = _as_told(replace(scenario, case=case), made.folder)
+            each = ground.control.facts.steps_each
+            scenario = _as_told(replace(scenario, case=case), made.folder, each)
             record, artefacts = _restart(
-                ground, scenario, made, label, sabotage=sabotage, preloaded=preloaded
+                ground, scenario, made, label, sabotage=sabotage, preloaded=origins.restart
             )
             records.append(record)
             judgement = _judged(ground, scenario, made, record)
@@ -78,7 +95,7 @@ def run_scenario(
     return _result(ground, scenario, judgement, records, time.monotonic() - started)
 
 
-def _as_told(scenario: Scenario, folder: Path) -> Scenario:
+def _as_told(scenario: Scenario, folder: Path, each: int) -> Scenario:
     """Expect what the disk state itself tells, where its checkpoints say their steps and which of them count.
 
     Those are written in the background as well: whether one was complete at the cut is a matter of milliseconds.
@@ -87,6 +104,7 @@ def _as_told(scenario: Scenario, folder: Path) -> Scenario:
     told = whole_steps_told(folder) if as_left else None
     if told is None:
         return scenario
+    told = [step * each for step in told]
     expected = scenario.expected
     if expected.resume_step is not None:
         expected = msgspec.structs.replace(expected, resume_step=max(told, default=0))
@@ -113,8 +131,7 @@ def _restart(
             ranks=ground.control.facts.ranks,
             timeout_seconds=workshop.patience(ground.control.record.seconds),
         )
-        usable = preloaded if preloaded is not None and preloaded.runs(plan.command) else None
-        with Attempt(machine, plan, workshop.options.run_folder, usable) as attempt:
+        with Attempt(machine, plan, workshop.options.run_folder, preloaded) as attempt:
             attempt.wait()
         record = attempt.record()
         return record, _artefacts(ground, scenario, machine, record)

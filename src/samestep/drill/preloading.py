@@ -14,7 +14,6 @@ import re
 import threading
 import zlib
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from samestep import probe
 from samestep.contract import Family, Outcome
 from samestep.drill.attempt import STACKS
 from samestep.drill.command import CHECKPOINT, OUT, restart_command
+from samestep.drill.execute import FRESH, Origins
 from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.result import Observation, ScenarioResult
 from samestep.drill.scenario import Arrangement
@@ -48,7 +48,7 @@ OWN = Path(probe.__file__).parent
 DOUBTED = "forked, and of a kind that a fresh process did not show where it was confirmed"
 
 Kind = tuple[str, ...]
-Run = Callable[["Preloaded | None"], ScenarioResult]
+Run = Callable[[Origins], ScenarioResult]
 
 _ERROR = re.compile(r"\b\w*(?:Error|Exception)\b")
 
@@ -121,12 +121,10 @@ class _Belief:
     """What is thought of one kind of result of forks.
 
     Attributes:
-        agreed: whether the first fresh process has shown it too, known sooner or later.
-        doubted: a later one has not.
+        doubted: a fresh process has not shown it: the one that the first of them was given, or a later one.
         believed: forked results that count, each with what runs its scenario afresh.
     """
 
-    agreed: Future[bool] = field(default_factory=Future)
     doubted: bool = False
     believed: list[tuple[ScenarioResult, Run]] = field(default_factory=list)
 
@@ -176,48 +174,65 @@ class Forks:
 
         Args:
             scenario: what is run.
-            run: carries it out, forked from a preloaded process or, with None, afresh.
+            run: carries it out, its processes forked from a preloaded one or fresh.
 
         Returns:
             The result; of the fresh process where there was one. One of a fork whose kind falls into doubt later is
             turned into that of a fresh process, in place, before the last call returns.
         """
-        if not can_fork(scenario) or self._starter is None:
-            return run(None)
-        self._starter.join()
+        if not can_fork(scenario):
+            return self._with_forked_beginning(run) if can_begin_forked(scenario) else run(FRESH)
         result = self._tried(scenario, run)
         self._restart_doubtful()
         return result
 
-    def _tried(self, scenario: Scenario, run: Run) -> ScenarioResult:
-        if self._preloaded is None or not self.trusted:
-            return run(None)
+    def _source(self) -> Preloaded | None:
+        """Return the preloaded process, once it is up, while forks of it are trusted."""
+        if self._starter is not None:
+            self._starter.join()
+        return self._preloaded if self.trusted else None
+
+    def _with_forked_beginning(self, run: Run) -> ScenarioResult:
+        """Run what is cut as a fork, what restarts afresh; all of it afresh unless that is the same to the last bit."""
+        source = self._source()
+        if source is None:
+            return run(FRESH)
         try:
-            forked = run(self._preloaded)
+            result = run(Origins(before=source))
+        except ForkError:
+            self.trusted = False
+            return run(FRESH)
+        return result if result.holds and not result.findings else run(FRESH)
+
+    def _tried(self, scenario: Scenario, run: Run) -> ScenarioResult:
+        source = self._source()
+        if source is None:
+            return run(FRESH)
+        try:
+            forked = run(Origins(restart=source))
         except ForkError:  # what it was to do is done afresh
             self.trusted = False
-            return run(None)
+            return run(FRESH)
         forked.forked = True
         kind = kind_of(scenario, forked)
         with self._lock:
             is_first = kind not in self._beliefs
             belief = self._beliefs.setdefault(kind, _Belief())
         if is_first or _is_sampled(scenario):
-            return self._confirmed(scenario, forked, run, belief, is_first=is_first)
-        return forked if belief.agreed.result() and self._believe(belief, forked, run) else run(None)
+            return self._confirmed(scenario, forked, run, belief)
+        # not waited for: what is shown to be wrong while the first is confirmed, or later, is taken back
+        return forked if self._believe(belief, forked, run) else run(FRESH)
 
     def _confirmed(
-        self, scenario: Scenario, forked: ScenarioResult, run: Run, belief: _Belief, *, is_first: bool
+        self, scenario: Scenario, forked: ScenarioResult, run: Run, belief: _Belief
     ) -> ScenarioResult:
         """Return what a fresh process shows; where it is not the fork's, the kind of that one is in doubt."""
-        agrees = False
         try:
-            fresh = run(None)
-            agrees = kind_of(scenario, fresh) == kind_of(scenario, forked)
-        finally:
-            if is_first:
-                belief.agreed.set_result(agrees)
-        if not agrees:
+            fresh = run(FRESH)
+        except BaseException:
+            self._doubt(belief)
+            raise
+        if kind_of(scenario, fresh) != kind_of(scenario, forked):
             again, was = self._doubt(belief), forked.observed
             evidence = f"forked: {was.outcome} ({was.summary}); the fresh process counts"
             more = [f"earlier results of this kind that are restarted in fresh processes: {again}"]
@@ -252,7 +267,7 @@ class Forks:
                 result, run = taken
                 # one that cannot be carried out stays inconclusive and must not cost the scenario that came by
                 with contextlib.suppress(Exception):
-                    fresh = run(None)
+                    fresh = run(FRESH)
                     if not self._workshop.stop.is_set():  # else it was killed, which says nothing
                         _become(result, fresh)
 
@@ -265,7 +280,13 @@ def _become(result: ScenarioResult, other: ScenarioResult) -> None:
 
 def can_fork(scenario: Scenario) -> bool:
     """Say whether a scenario's restart may be forked: cuts and notices are few, and are always restarted afresh."""
-    return scenario.family in {Family.DAMAGE, Family.CRASH} and scenario.arrangement is Arrangement.SNAPSHOT
+    arranged = scenario.arrangement in {Arrangement.SNAPSHOT, Arrangement.FAULT}
+    return scenario.family in {Family.DAMAGE, Family.CRASH} and arranged
+
+
+def can_begin_forked(scenario: Scenario) -> bool:
+    """Say whether what comes before the restart may be forked: a run that is killed and leaves what was compared."""
+    return scenario.arrangement in {Arrangement.KILL, Arrangement.TWICE}
 
 
 def kind_of(scenario: Scenario, result: ScenarioResult) -> Kind:

@@ -350,7 +350,7 @@ class Drill:
             return self._known[scenario.name]
         self.listener.running(scenario.title)
         try:
-            return forks.run(scenario, lambda preloaded: run_scenario(ground, scenario, preloaded=preloaded))
+            return forks.run(scenario, lambda origins: run_scenario(ground, scenario, origins=origins))
         except Exception as error:  # noqa: BLE001 - one scenario that cannot be carried out must not cost the others
             log = self.options.run_folder / "logs" / f"{scenario.name.replace('/', '-')}.failure.log"
             log.write_text(traceback.format_exc(), encoding="utf-8")

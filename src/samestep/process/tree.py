@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 import psutil
 
-from samestep.errors import MachineError
+from samestep.errors import ForkError, MachineError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,6 +94,7 @@ class ProcessTree:
                 does. It is not frozen, killed last, and passes signals on.
 
         Raises:
+            ForkError: the preloaded process is gone.
             MachineError: the command does not exist, or its machine could not be entered.
         """
         mark = uuid.uuid4().hex
@@ -115,6 +116,8 @@ class ProcessTree:
         except (OSError, MachineError) as error:
             os.close(report)
             os.close(lifeline)
+            if isinstance(error, ForkError):  # whoever asked for a fork may do without
+                raise
             raise MachineError(
                 f"{argv[0]!r} could not be started with its log at {log_path}: {error}"
             ) from error

@@ -1,11 +1,14 @@
 """Which restarts are forked, and when a fresh process confirms them."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from types import SimpleNamespace
 
 import pytest
 
 from samestep.contract import Family, Outcome
+from samestep.drill.execute import FRESH
 from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.preloading import DOUBTED, FEWEST, Forks, _is_sampled
 from samestep.drill.result import Expectation, Observation, ScenarioResult
@@ -36,9 +39,10 @@ class Runs:
         self.answers = {True: forked, False: fresh or forked}
         self.log = []
 
-    def __call__(self, preloaded):
-        self.log.append("fresh" if preloaded is None else "forked")
-        return result(*self.answers[preloaded is not None])
+    def __call__(self, origins):
+        begun = "begun forked" if origins.before else "fresh"
+        self.log.append("forked" if origins.restart else begun)
+        return result(*self.answers[origins != FRESH])
 
 
 @pytest.fixture
@@ -81,13 +85,54 @@ def test_a_disagreement_is_noted_the_fresh_process_counts_and_nothing_is_forked_
 
 @pytest.mark.parametrize(
     "unfit",
-    [scenario(Family.CUT), scenario(Family.NOTICE), scenario(Family.DAMAGE, Arrangement.KILL)],
-    ids=["cut", "notice", "killed"],
+    [scenario(Family.CUT), scenario(Family.NOTICE), scenario(Family.NOTICE, Arrangement.NOTICE)],
+    ids=["cut", "notice", "noticed"],
 )
-def test_cuts_notices_and_kills_are_restarted_in_fresh_processes(forks, unfit):
+def test_cuts_and_notices_are_restarted_in_fresh_processes(forks, unfit):
     runs = Runs((Outcome.SAME,))
     forks.run(unfit, runs)
     assert runs.log == ["fresh"]
+
+
+def test_what_a_failing_disk_has_left_is_restarted_like_any_other_disk_state(forks):
+    runs = Runs((Outcome.SAME,))
+    for _ in range(2):
+        forks.run(scenario(Family.CRASH, Arrangement.FAULT), runs)
+    assert runs.log == ["forked", "fresh", "forked"]
+
+
+CUT_RUNS = [Arrangement.KILL, Arrangement.TWICE]
+
+
+@pytest.mark.parametrize("arrangement", CUT_RUNS, ids=str)
+def test_a_run_that_is_only_there_to_be_cut_is_forked_and_what_restarts_is_fresh(forks, arrangement):
+    runs = Runs((Outcome.SAME,))
+    assert not forks.run(scenario(Family.CUT, arrangement), runs).forked
+    assert runs.log == ["begun forked"]
+
+
+@pytest.mark.parametrize("arrangement", CUT_RUNS, ids=str)
+@pytest.mark.parametrize(
+    "forked", [(Outcome.DIFFERENT, "rng-not-restored"), (Outcome.SAME, "noisy-control")], ids=str
+)
+def test_one_that_does_not_hold_after_a_forked_beginning_is_done_afresh(forks, arrangement, forked):
+    runs = Runs(forked, fresh=(Outcome.SAME,))
+    assert forks.run(scenario(Family.CUT, arrangement), runs).observed.outcome is Outcome.SAME
+    assert runs.log == ["begun forked", "fresh"]
+
+
+@pytest.mark.parametrize("arrangement", CUT_RUNS, ids=str)
+def test_a_beginning_that_cannot_be_forked_is_fresh(forks, arrangement):
+    runs = Runs((Outcome.SAME,))
+
+    def gone(origins):
+        if origins != FRESH:
+            raise ForkError("gone")
+        return runs(origins)
+
+    forks.run(scenario(Family.CUT, arrangement), gone)
+    forks.run(scenario(Family.CUT, arrangement), gone)
+    assert runs.log == ["fresh", "fresh"]
 
 
 def test_a_preloaded_process_that_was_begun_early_is_not_started_again(monkeypatch):
@@ -171,6 +216,27 @@ def test_when_the_sample_disagrees_what_was_believed_of_its_kind_is_restarted_af
     assert differs.details == ["earlier results of this kind that are restarted in fresh processes: 3"]
 
 
+@pytest.mark.parametrize("confirmed", [True, False], ids=["confirmed", "contradicted"])
+def test_nobody_waits_until_a_kind_is_confirmed_and_what_is_contradicted_then_is_taken_back(forks, confirmed):
+    second_is_there = Event()
+    shown = Outcome.SAME if confirmed else Outcome.DIFFERENT
+
+    def first(origins):
+        if origins == FRESH:
+            assert second_is_there.wait(10)
+        return result(Outcome.SAME if origins.restart else shown)
+
+    with ThreadPoolExecutor(1) as pool:
+        confirming = pool.submit(forks.run, scenario(), first)
+        while not forks._beliefs:
+            time.sleep(0.001)
+        second = forks.run(scenario(), Runs((Outcome.SAME,), fresh=(shown,)))
+        second_is_there.set()
+        assert confirming.result(10).observed.outcome is shown
+    assert second.observed.outcome is shown
+    assert second.forked is confirmed
+
+
 def test_results_of_other_kinds_stay_believed(forks):
     forks.run(scenario(), Runs((Outcome.REFUSED,)))
     other = forks.run(scenario(), Runs((Outcome.REFUSED,)))
@@ -182,8 +248,8 @@ def test_results_of_other_kinds_stay_believed(forks):
 def test_what_cannot_be_restarted_afresh_is_inconclusive_and_says_why(forks):
     forks.run(scenario(), Runs((Outcome.SAME,)))
 
-    def run(preloaded):
-        if preloaded is None:
+    def run(origins):
+        if origins == FRESH:
             raise MachineError("no room left")
         return result(Outcome.SAME)
 
@@ -197,10 +263,10 @@ def test_what_cannot_be_restarted_afresh_is_inconclusive_and_says_why(forks):
 def test_a_drill_that_is_interrupted_meanwhile_keeps_nothing_of_what_was_taken_back(forks, stop):
     forks.run(scenario(), Runs((Outcome.SAME,)))
 
-    def run(preloaded):
-        if preloaded is None:
+    def run(origins):
+        if origins == FRESH:
             stop.set()  # and everything is killed
-        return result(Outcome.SAME if preloaded else Outcome.CRASHED)
+        return result(Outcome.SAME if origins.restart else Outcome.CRASHED)
 
     taken_back = forks.run(scenario(), run)
     forks.run(SimpleNamespace(**{**vars(scenario()), "name": SAMPLED}), Wrong())
@@ -211,10 +277,10 @@ def test_a_fork_that_ends_after_its_kind_fell_into_doubt_is_not_believed(forks):
     believed(forks, 1)
     runs = Wrong()
 
-    def run(preloaded):
-        if preloaded is not None:  # meanwhile, in another thread
+    def run(origins):
+        if origins != FRESH:  # meanwhile, in another thread
             forks.run(SimpleNamespace(**{**vars(scenario()), "name": SAMPLED}), Wrong())
-        return runs(preloaded)
+        return runs(origins)
 
     assert forks.run(scenario(), run).observed.outcome is Outcome.DIFFERENT
     assert runs.log == ["forked", "fresh"]
@@ -223,9 +289,9 @@ def test_a_fork_that_ends_after_its_kind_fell_into_doubt_is_not_believed(forks):
 def test_when_the_preloaded_process_is_gone_restarts_are_fresh(forks):
     log = []
 
-    def run(preloaded):
-        log.append("fresh" if preloaded is None else "forked")
-        if preloaded is not None:
+    def run(origins):
+        log.append("forked" if origins.restart else "fresh")
+        if origins != FRESH:
             raise ForkError("the preloaded process is gone")
         return result(Outcome.SAME)
 
