@@ -307,7 +307,7 @@ CHECKS = {
     "sizes at selection": _less("damage", (VERIFYING, "    if size != part.size:", "    if False:")),
     "bytes at verification": _less(
         "damage",
-        (VERIFYING, "faults += _content_faults(storage, bundle, {fault.path for fault in faults})", "pass"),
+        (VERIFYING, "faults += _content_faults(storage, bundle, known, lend)", "pass"),
     ),
     "bytes before pruning": _less(
         "damage",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from blake3 import blake3
 
 from samestep.bundle.errors import DamageError
-from samestep.bundle.storage.base import Written
+from samestep.bundle.storage.base import Resting, Written
 from samestep.bundle.storage.contents import FileContent
 
 if TYPE_CHECKING:
@@ -49,6 +49,18 @@ def read_and_digest(content: Content, offset: int, target: memoryview) -> str:
         content.read_into(offset + begin, piece)
         digest.update(piece)
     return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def room_for(content: Content, offset: int, length: int, lend: Lender) -> Iterator[memoryview]:
+    """Lend memory to read a chunk of ``content`` into: where it lies already, or out of a stock."""
+    memory = content.memory if isinstance(content, Resting) else None
+    if memory is not None:
+        with memory[offset : offset + length] as resting:
+            yield resting
+        return
+    with lend() as buffer:
+        yield buffer[:length]
 
 
 def chunk_count(size: int) -> int:
@@ -144,7 +156,11 @@ def verify_chunk(data: Buffer, expected: str, *, what: str) -> None:
     Raises:
         DamageError: the bytes are not those that were written.
     """
-    found = digest_chunk(data)
+    check_digest(digest_chunk(data), expected, what=what)
+
+
+def check_digest(found: str, expected: str, *, what: str) -> None:
+    """Compare the digest of a chunk with that which it must have; see ``verify_chunk``."""
     if found != expected:
         raise DamageError(
             f"{what} was changed after it was written: its BLAKE3 is {found[:16]}…, not {expected[:16]}…",
@@ -172,7 +188,8 @@ def _digest_chunks(
     content: Content, digests: ChunkDigests, numbers: Iterable[int], buffer: Lender | None
 ) -> None:
     own = memoryview(bytearray(0 if buffer else min(CHUNK_BYTES, content.size)))
+    lend: Lender = buffer or (lambda: contextlib.nullcontext(own))
     for number in numbers:
         offset, length = chunk_range(number, content.size)
-        with buffer() if buffer else contextlib.nullcontext(own) as whole:
-            digests.put(number, read_and_digest(content, offset, whole[:length]))
+        with room_for(content, offset, length, lend) as target:
+            digests.put(number, read_and_digest(content, offset, target))

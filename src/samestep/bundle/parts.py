@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from samestep.bundle.digests import chunk_range, digest_content, read_and_digest
+from samestep.bundle.digests import chunk_range, digest_content, read_and_digest, room_for
 from samestep.bundle.errors import CommitRefused, DamageError, NoRoom, StoreError
 from samestep.bundle.manifest import Part
 from samestep.bundle.paths import check_part_path, part_key
@@ -285,7 +285,7 @@ def _is_content_of(part: Part, content: Content, path: str) -> bool:
         return bool(known == part.digest)
     length = chunk_range(0, part.size)[1]
     try:
-        with RING.borrow() as buffer:
+        with room_for(content, 0, length, RING.borrow) as buffer:
             if read_and_digest(content, 0, buffer[:length]) != (part.chunks or (part.digest,))[0]:
                 return False
         return not part.chunks or _digest_of(content) == part.digest

@@ -124,7 +124,7 @@ def _told(plan: Plan, held: list[BundleRef], entries: list[Entry]) -> Pruning:
 
 def _verified(chain: Chain, plan: Plan, damaged: set[str]) -> str:
     """Read the newest bundle that stays; returns its id, or nothing when it turned out to be damaged."""
-    found = verify(chain.storage, Bundle(plan.trusted[0]), Level.FULL)
+    found = verify(chain.storage, Bundle(plan.trusted[0]), Level.FULL, frugal=True)
     if not found.whole:
         damaged.add(found.bundle)
     return found.bundle if found.whole else ""

@@ -7,9 +7,12 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import enum
+import functools
 from typing import TYPE_CHECKING, TypeVar
 
-from samestep.bundle.digests import chunk_count, chunk_range, verify_chunk
+from blake3 import blake3
+
+from samestep.bundle.digests import SLICE_BYTES, check_digest, chunk_count, chunk_range, verify_chunk
 from samestep.bundle.errors import DamageError, UnreadableError
 from samestep.bundle.paths import bundle_folder, part_key, part_path
 from samestep.bundle.storage.base import Absent
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from samestep.bundle.bundles import Bundle
+    from samestep.bundle.digests import Lender
     from samestep.bundle.manifest import Manifest, Part
     from samestep.bundle.storage.base import Storage
 
@@ -67,8 +71,16 @@ class Verification:
         return all(fault.reason in ("row-open", "part-extra") for fault in self.faults)
 
 
-def verify(storage: Storage, bundle: Bundle, level: Level = Level.FULL) -> Verification:
+def verify(
+    storage: Storage, bundle: Bundle, level: Level = Level.FULL, *, frugal: bool = False
+) -> Verification:
     """Compare what is stored with the manifest of ``bundle``.
+
+    Args:
+        storage: the place.
+        bundle: to look at.
+        level: how closely.
+        frugal: with less memory than one chunk has, and more requests: for beside a training.
 
     Raises:
         StoreError: the place failed, so that nothing can be said.
@@ -81,7 +93,9 @@ def verify(storage: Storage, bundle: Bundle, level: Level = Level.FULL) -> Verif
         faults += size_faults(storage, bundle.manifest)
         faults += _extra(storage, bundle)
     if level is Level.FULL:
-        faults += _content_faults(storage, bundle, {fault.path for fault in faults})
+        known = {fault.path for fault in faults}
+        with _lender(frugal=frugal) as lend:
+            faults += _content_faults(storage, bundle, known, lend)
     return Verification(bundle.id, level, tuple(faults))
 
 
@@ -107,7 +121,9 @@ def _size_fault(part: Part, size: int | None) -> Fault | None:
     if size is None:
         return Fault(part.path, "part-missing", f"{part.path} is missing")
     if size != part.size:
-        return Fault(part.path, "size-differs", f"{part.path} has {size:,} bytes instead of {part.size:,}")
+        found = "is truncated" if size < part.size else "is too long"
+        text = f"{part.path} {found}: it has {size:,} bytes instead of {part.size:,}"
+        return Fault(part.path, "size-differs", text)
     return None
 
 
@@ -119,8 +135,13 @@ def checked_chunk(storage: Storage, bundle: Bundle, part: Part, number: int) -> 
         DamageError: they are not, or there are fewer.
         StoreError: the place failed.
     """
+    offset, length = chunk_range(number, part.size)
+    what = f"{part.path} of {bundle.id}"
     with RING.borrow() as buffer:
-        yield _checked(storage, bundle.key_of(part), part, number, buffer, what=f"{part.path} of {bundle.id}")
+        chunk = buffer[:length]
+        _read(storage, bundle.key_of(part), offset, chunk, what=what)
+        verify_chunk(chunk, _digest_of(part, number), what=what)
+        yield chunk
 
 
 def check_stored(storage: Storage, key: str, part: Part, *, what: str) -> None:
@@ -130,27 +151,44 @@ def check_stored(storage: Storage, key: str, part: Part, *, what: str) -> None:
         DamageError: they differ.
         StoreError: the place failed.
     """
-
-    def look(chunk: tuple[Part, int]) -> None:
-        with RING.borrow() as buffer:
-            _checked(storage, key, part, chunk[1], buffer, what=what)
-
-    for _ in in_parallel(look, chunks_of([part])):
-        pass
+    with _lender(frugal=True) as lend:
+        look = functools.partial(_check_chunk, storage, key, part, lend=lend, what=what)
+        collections.deque(in_parallel(look, range(chunk_count(part.size))), maxlen=0)
 
 
-def _checked(
-    storage: Storage, key: str, part: Part, number: int, buffer: memoryview, *, what: str
-) -> memoryview:
+def _lender(*, frugal: bool) -> contextlib.AbstractContextManager[Lender]:
+    """Return what lends the memory that chunks are read into: buffers of one chunk, or of a part of one."""
+    return RING.pieces(READERS, SLICE_BYTES) if frugal else contextlib.nullcontext(RING.borrow)
+
+
+def _check_chunk(storage: Storage, key: str, part: Part, number: int, *, lend: Lender, what: str) -> None:
+    """Read one chunk, piece by piece, and compare its digest.
+
+    Raises:
+        DamageError: it is not what was written.
+        StoreError: the place failed.
+    """
     offset, length = chunk_range(number, part.size)
+    digest = blake3()
+    with lend() as buffer:
+        for begin in range(0, length or 1, len(buffer)):
+            piece = buffer[: length - begin]
+            _read(storage, key, offset + begin, piece, what=what)
+            digest.update(piece)
+    check_digest(digest.hexdigest(), _digest_of(part, number), what=what)
+
+
+def _read(storage: Storage, key: str, offset: int, target: memoryview, *, what: str) -> None:
     try:
-        storage.read_into(key, offset, buffer[:length])
+        storage.read_into(key, offset, target)
     except Absent:
         raise DamageError(f"{what} is missing", hint=_SELECT_AGAIN) from None
     except UnreadableError as error:
         raise DamageError(f"{what} cannot be read: {error.message}", hint=_SELECT_AGAIN) from error
-    verify_chunk(buffer[:length], (part.chunks or (part.digest,))[number], what=what)
-    return buffer[:length]
+
+
+def _digest_of(part: Part, number: int) -> str:
+    return (part.chunks or (part.digest,))[number]
 
 
 def chunks_of(parts: Iterable[Part]) -> Iterator[tuple[Part, int]]:
@@ -189,16 +227,17 @@ def _extra(storage: Storage, bundle: Bundle) -> list[Fault]:
     return sorted(faults, key=lambda fault: fault.path)
 
 
-def _content_faults(storage: Storage, bundle: Bundle, known: set[str]) -> list[Fault]:
+def _content_faults(storage: Storage, bundle: Bundle, known: set[str], lend: Lender) -> list[Fault]:
     """Read every part that is not known to be at fault, and return those whose bytes differ."""
     parts = [part for part in bundle.manifest.parts if part.path not in known]
 
     def look(chunk: tuple[Part, int]) -> Fault | None:
         part, number = chunk
         try:
-            with checked_chunk(storage, bundle, part, number):
-                return None
+            key, what = bundle.key_of(part), f"{part.path} of {bundle.id}"
+            _check_chunk(storage, key, part, number, lend=lend, what=what)
         except DamageError as error:
             return Fault(part.path, "digest-differs", error.message)
+        return None
 
     return [fault for fault in in_parallel(look, chunks_of(parts)) if fault is not None]

@@ -12,7 +12,7 @@ from samestep.data.errors import ReplayDiffers
 from samestep.data.generators import held_generators
 from samestep.data.replay import Replay
 from samestep.data.samplers import announce_epoch
-from samestep.data.streams import isolated
+from samestep.data.streams import Outside, isolated, seed_streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -97,11 +97,12 @@ class OrderedFeed:
         self._batches.seek(position)
         self._given = opened(self.loader, *self.facts.key, position.epoch)
 
-    def next(self, position: Position) -> Any:
-        """Return the next batch; one that is fetched in this process is fetched on streams of its own."""
+    def next(self, position: Position) -> Any:  # noqa: ARG002 - its samples say what random numbers come
+        """Return the next batch."""
         if self.loader.num_workers:
             return next(self._given, END)
-        return fetched(self._given, self.facts.key, position)
+        with Outside():  # inside, each batch seeds the streams by its samples
+            return next(self._given, END)
 
     def after(self, position: Position, batch: Any) -> Position:
         """Return the position after ``batch``."""
@@ -283,7 +284,8 @@ def opened(loader: Any, *key: object, held: Mapping[str, Any] | None = None) -> 
 
 def fetched(given: Iterator[Any], key: tuple[int, int], position: Position) -> Any:
     """Return what an iterator gives next, or `END`, on streams seeded by the place in the data."""
-    with isolated("batch", *key, position.epoch, position.batches):
+    with Outside():
+        seed_streams("batch", *key, position.epoch, position.batches)
         return next(given, END)
 
 

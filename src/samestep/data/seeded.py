@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch.utils.data import Dataset, IterableDataset, Subset, get_worker_info
 
 from samestep.data.generators import held_generators
-from samestep.data.streams import mark_streams, seed_streams, streams_are_marked
+from samestep.data.streams import marks, seed_streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,15 +79,18 @@ class SeededItems(Dataset[Any]):
     def _without_drawing(self, draws: Draws) -> list[Any] | None:
         """Return the samples if nothing is drawn for them: it saves the seeding, most of the work for small samples.
 
-        Once something has been drawn this is not tried again, so that only one batch in a process is fetched twice.
+        What a collate function draws follows from the last sample, for which the streams are then seeded already. Once
+        something has been drawn this is not tried again, so that only one batch in a process is fetched twice.
         """
         if self._draws or self._generators():
             return None
-        mark_streams()
-        items = [self._dataset[index] for index in draws]
-        self._draws = not streams_are_marked()
         self._seed_item(draws, len(draws) - 1)
-        return None if self._draws else items
+        before = marks()
+        items = [self._dataset[index] for index in draws]
+        if marks() == before:
+            return items
+        self._draws = True
+        return None
 
     def _item(self, draws: Draws, number: int) -> Any:
         self._seed_item(draws, number)

@@ -8,11 +8,12 @@ import pytest
 
 from bundle_memory import MemoryStorage
 from bundle_samples import REST, save, started
-from samestep.bundle.digests import CHUNK_BYTES
-from samestep.bundle.errors import StoreError
+from samestep.bundle.digests import CHUNK_BYTES, SLICE_BYTES
+from samestep.bundle.errors import DamageError, StoreError
 from samestep.bundle.paths import part_key
+from samestep.bundle.storage import direct
 from samestep.bundle.storage.contents import BufferContent
-from samestep.bundle.verifying import READERS, Level, in_parallel
+from samestep.bundle.verifying import READERS, Level, check_stored, in_parallel, verify
 
 PARTS = {"model.safetensors": b"weights" * 9, "empty.bin": b"", ".metadata": b"of the framework"}
 
@@ -151,3 +152,65 @@ def test_work_is_done_in_parallel_in_order_and_not_far_ahead():
         assert begun - done <= 3 * READERS
     assert 1 < most <= READERS
     assert list(in_parallel(work, [3, 1, 2])) == [3, 1, 2]
+
+
+# Beside a training
+
+PIECE = SLICE_BYTES
+LARGE = 2 * CHUNK_BYTES + PIECE + 77
+
+
+@pytest.fixture
+def one_buffer(monkeypatch):
+    """All buffers but one are in use: who wanted a second one would wait for ever."""
+    ring = direct.Ring(1)
+    monkeypatch.setattr("samestep.bundle.verifying.RING", ring)
+    return ring
+
+
+def piecewise(storage, bundle):
+    return [(fault.path, fault.reason) for fault in verify(storage, bundle, frugal=True).faults]
+
+
+@pytest.mark.usefixtures("one_buffer")
+@pytest.mark.timeout(60)
+def test_a_frugal_verification_takes_one_buffer_and_finds_what_another_one_finds():
+    storage = MemoryStorage()
+    _, bundle = bundle_of(storage, {"large": bytes(LARGE), "empty": b"", "small": b"12"})
+    assert piecewise(storage, bundle) == []
+    key = part_key(bundle.id, "large")
+    whole = storage.seen[key]
+    for at in (0, PIECE - 1, PIECE, CHUNK_BYTES - 1, CHUNK_BYTES, 2 * CHUNK_BYTES + PIECE, LARGE - 1):
+        storage.seen[key] = whole[:at] + b"\1" + whole[at + 1 :]
+        assert piecewise(storage, bundle) == [("large", "digest-differs")]
+
+
+@pytest.mark.usefixtures("one_buffer")
+@pytest.mark.timeout(60)
+def test_what_is_shared_is_checked_with_one_buffer():
+    storage = MemoryStorage()
+    _, bundle = bundle_of(storage, {"large": bytes(LARGE), "empty": b""})
+    parts = {part.path: part for part in bundle.manifest.parts}
+    for path, part in parts.items():
+        check_stored(storage, part_key(bundle.id, path), part, what=path)
+    key = part_key(bundle.id, "large")
+    storage.seen[key] = storage.seen[key][:-1] + b"\1"
+    with pytest.raises(DamageError, match="large was changed"):
+        check_stored(storage, key, parts["large"], what="large")
+    del storage.seen[part_key(bundle.id, "empty")]
+    with pytest.raises(DamageError, match="empty is missing"):
+        check_stored(storage, part_key(bundle.id, "empty"), parts["empty"], what="empty")
+
+
+def test_pieces_of_a_buffer_are_lent_to_one_at_a_time_and_come_back(one_buffer):
+    with one_buffer.pieces(2, CHUNK_BYTES // 4) as lend:
+        with lend() as one, lend() as other:
+            one[:], other[:] = b"1" * len(one), b"2" * len(other)
+            assert len(one) == len(other) == CHUNK_BYTES // 4
+            assert one[-1:] == b"1"
+        with pytest.raises(ZeroDivisionError), lend():
+            raise ZeroDivisionError
+        with lend(), lend():
+            pass
+    with one_buffer.borrow() as buffer:
+        assert len(buffer) == CHUNK_BYTES

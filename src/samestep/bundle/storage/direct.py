@@ -27,6 +27,7 @@ from samestep.bundle.storage.failures import SourceError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from samestep.bundle.digests import Lender
     from samestep.bundle.storage.base import Content, Written
 
 WRITERS: Final = 3
@@ -74,6 +75,24 @@ class Ring:
                 yield view
         finally:
             free.put(buffer)
+
+    @contextlib.contextmanager
+    def pieces(self, count: int, size: int) -> Iterator[Lender]:
+        """Borrow one buffer, and lend out so many pieces of it, each to one thread at a time."""
+        free: queue.LifoQueue[memoryview] = queue.LifoQueue()
+
+        @contextlib.contextmanager
+        def borrow() -> Iterator[memoryview]:
+            piece = free.get()
+            try:
+                yield piece
+            finally:
+                free.put(piece)
+
+        with self.borrow() as whole:
+            for number in range(count):
+                free.put(whole[number * size : (number + 1) * size])
+            yield borrow
 
 
 def aligned(size: int) -> mmap.mmap:
@@ -199,7 +218,7 @@ class _Writing:
     @contextlib.contextmanager
     def _chunk(self, offset: int, length: int) -> Iterator[memoryview]:
         """Lend the memory that a chunk is written from: its own if the disk takes it as it lies there."""
-        if self._memory is not None and self._direct and length % BLOCK_BYTES == 0:
+        if self._memory is not None and self._direct:
             with self._memory[offset : offset + length] as resting:
                 if _at_a_block(resting, offset):
                     yield resting
@@ -214,15 +233,14 @@ class _Writing:
             raise SourceError(str(error)) from error
 
     def _write_direct(self, descriptor: int, buffer: memoryview, length: int, offset: int) -> bool:
-        """Write whole blocks, the last one filled up with zeros that are cut off later.
+        """Write whole blocks.
 
         False when that is refused, also in the middle: after a short write the rest may begin within a block.
         """
-        whole = length + -length % BLOCK_BYTES
-        buffer[length:whole] = bytes(whole - length)
         try:
             with self._ring.turn:
-                system.write_all(descriptor, buffer[:whole], offset)
+                for begin, blocks in _in_blocks(buffer, length):
+                    system.write_all(descriptor, blocks, offset + begin)
         except OSError as error:
             if error.errno not in REFUSED:
                 raise
@@ -230,6 +248,25 @@ class _Writing:
             system.set_direct(descriptor, direct=False)
             return False
         return True
+
+
+def _in_blocks(buffer: memoryview, length: int) -> Iterator[tuple[int, memoryview]]:
+    """Yield whole blocks, and where they begin; the last one is filled up with zeros, which are cut off later.
+
+    That is done in the buffer, or beside it if it ends with its content, for what lies behind that is not its own.
+    """
+    rest = length % BLOCK_BYTES
+    whole = length - rest
+    if rest and len(buffer) > length:
+        buffer[length : whole + BLOCK_BYTES] = bytes(BLOCK_BYTES - rest)
+        yield 0, buffer[: whole + BLOCK_BYTES]
+        return
+    if whole:
+        yield 0, buffer[:whole]
+    if rest:
+        last = memoryview(aligned(BLOCK_BYTES))
+        last[:rest] = buffer[whole:length]
+        yield whole, last
 
 
 def _write_buffered(descriptor: int, data: memoryview, offset: int) -> None:

@@ -8,10 +8,12 @@ import random
 
 import pytest
 
+from bundle_memory import MemoryStorage
+from bundle_samples import REST, started
 from samestep.bundle.digests import CHUNK_BYTES, digest_content
 from samestep.bundle.storage import direct, system
 from samestep.bundle.storage.contents import BufferContent
-from samestep.bundle.storage.direct import aligned
+from samestep.bundle.storage.direct import BLOCK_BYTES, aligned
 from samestep.bundle.storage.local import LocalStorage
 
 MIB = 1 << 20
@@ -21,12 +23,18 @@ SIZE = CHUNK_BYTES + 3 * MIB + 77
 class Lying:
     """A content in memory that begins at a page, or a few bytes behind one."""
 
-    def __init__(self, size, begin=0):
+    def __init__(self, size, begin=0, behind=0):
         self.size = size
-        self._memory = aligned(begin + size)
+        self._memory = aligned(begin + size + behind)
+        self._memory[begin + size :] = b"\xff" * behind
         self._memory[begin : begin + size] = random.Random(size).randbytes(size)
         self.memory = memoryview(self._memory)[begin : begin + size]
         self.moved = 0
+
+    @property
+    def behind(self):
+        """What lies behind it, which is not its own."""
+        return self._memory[-BLOCK_BYTES:]
 
     def read_into(self, offset, target):
         if ctypes.addressof(ctypes.c_char.from_buffer(target)) != address_of(self.memory) + offset:
@@ -67,12 +75,16 @@ def check(storage, content, written):
     )
 
 
-def test_whole_chunks_are_written_where_they_lie_and_only_the_ragged_end_is_moved(storage, from_where):
-    content = Lying(SIZE)
+@pytest.mark.parametrize("size", [SIZE, 2 * MIB, 2 * MIB + 1, CHUNK_BYTES + 1])
+def test_it_is_written_where_it_lies_and_only_an_end_within_a_block_is_moved(storage, from_where, size):
+    content = Lying(size, behind=BLOCK_BYTES)
     written = storage.write("part", content)
     check(storage, content, written)
-    assert (address_of(content.memory), CHUNK_BYTES) in from_where
-    assert content.moved == SIZE - CHUNK_BYTES
+    begin, end = address_of(content.memory), address_of(content.memory) + size
+    elsewhere = [length for address, length in from_where if not begin <= address < end]
+    assert elsewhere == ([BLOCK_BYTES] if size % BLOCK_BYTES else [])
+    assert content.moved == 0
+    assert content.behind == b"\xff" * BLOCK_BYTES
 
 
 def test_what_does_not_begin_at_a_page_is_moved(storage, from_where):
@@ -105,7 +117,26 @@ def test_a_place_that_writes_through_the_page_cache_moves_what_it_writes_as_befo
 def test_writing_from_where_it_lies_takes_no_buffer(tmp_path):
     ring = direct.Ring(1)
     storage = LocalStorage(tmp_path / "store", ring=ring)
-    content = Lying(2 * CHUNK_BYTES)
+    content = Lying(2 * CHUNK_BYTES + 5)
     with ring.borrow():  # a writer that wanted one would wait for ever
         written = storage.write("part", content)
     check(storage, content, written)
+
+
+def test_what_lies_in_memory_is_digested_there(monkeypatch):
+    content = Lying(SIZE)
+    none_left = direct.Ring(0)
+    assert (
+        digest_content(content, threads=2, buffer=none_left.borrow).digest
+        == digest_content(BufferContent(content.memory)).digest
+    )
+    monkeypatch.setattr("samestep.bundle.parts.RING", none_left)
+    _, attempt = started(MemoryStorage())
+    depths = []
+    for step in (1, 2):
+        saving = attempt.begin(step=step)
+        part = saving.add("large", content, components=["weights", "optimizer"])
+        saving.commit(contract=REST)
+        depths.append(part.share_depth)
+    assert depths == [0, 1]  # the second one was compared with what is stored
+    assert content.moved == SIZE  # into the stand-in for a place, once
