@@ -20,6 +20,9 @@ from torch import distributed, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import samestep
+from samestep.bundle.parts import PartWriter
+from servers.emulators import Emulator
+from servers.fault_proxy import FOREVER, FaultProxy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -229,7 +232,8 @@ class Replicated(Training):
     """Distributed data parallel."""
 
     def make_run(self, arguments):
-        self.parallel = nn.parallel.DistributedDataParallel(self.model)
+        fixed_groups = distributed.get_world_size() > 2  # see samestep.run.sharing.regrouped
+        self.parallel = nn.parallel.DistributedDataParallel(self.model, find_unused_parameters=fixed_groups)
         return super().make_run({"model": self.parallel, **arguments})
 
     def loss(self, batch):
@@ -258,6 +262,20 @@ class Sharded(Training):
         with (self.root.parent / f"seen-{os.getpid()}").open("a") as file:
             print(*(round(first * SAMPLES) for first in batch[0][:, 0].tolist()), file=file)
         return super().step(batch)
+
+
+class Split(Sharded):
+    """Tensor parallel: the ranks work on each batch together."""
+
+    def make_run(self, arguments):
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+        del self.model[1:3]
+        mesh = distributed.device_mesh.init_device_mesh("cpu", (distributed.get_world_size(),))
+        parallelize_module(self.model, mesh, {"0": ColwiseParallel(), "1": RowwiseParallel()})
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
+        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, self.steps)
+        return Training.make_run(self, arguments)
 
 
 class OwnLoop(Training):
@@ -374,11 +392,36 @@ class Raising(Training):
         return super().step(batch)
 
 
+class Failing(Sharded):
+    """One rank ends in the middle of the second save, when it has written its part and told nobody."""
+
+    def __init__(self, root, *, fails="", rank=1, **arguments):
+        if fails and distributed.get_rank() == rank:
+            self.saves = 0
+            settle = PartWriter.settle
+
+            def failing(writer):
+                self.saves += 1
+                if self.saves == 2:
+                    self.fail(fails)
+                settle(writer)
+
+            PartWriter.settle = failing
+        super().__init__(root, **arguments)
+
+    def fail(self, way):
+        if way == "raises":
+            raise OSError("the disk of this rank is broken")
+        if way == "exits":
+            os._exit(3)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
 FAULTY = {
     kind.__name__.lower(): kind
     for kind in (
         Wider, Descending, OtherData, Reordered, Forgetful, Throwing, BrokenOff, Reentered, ToldTwice, Leftover,
-        Raising,
+        Raising, Failing,
     )
 }  # fmt: skip
 
@@ -386,9 +429,42 @@ KINDS = {
     kind.__name__.lower(): kind
     for kind in (
         Training, Workers, Noisy, Streamed, Epochs, Averaged, Gan, Scaled, Accumulated, Captured, OwnLoop,
-        Replicated, Sharded,
+        Replicated, Sharded, Split,
     )
 }  # fmt: skip
+
+
+@dataclasses.dataclass
+class Bucket:
+    """A place in an S3 emulator that a training reaches through a proxy, which may break requests.
+
+    Attributes:
+        port: of the emulator.
+        prefix: in its bucket.
+        broken_at: number of the batch after which requests are broken; 0: from the beginning.
+        fault: what becomes of them then, see ``FaultProxy``.
+        method: of the requests that are broken; all when None.
+    """
+
+    port: int
+    prefix: str
+    broken_at: int | None = None
+    fault: str = "reset"
+    method: str | None = None
+
+    @contextlib.contextmanager
+    def reached(self):
+        """Lend the URL, and a function that is called after each batch."""
+        emulator = Emulator("s3", self.port)
+        with FaultProxy(self.port) as proxy:
+            os.environ |= emulator.environment(proxy.port)
+
+            def passed(number):
+                if number == self.broken_at:
+                    proxy.break_request(self.fault, method=self.method, times=FOREVER)
+
+            passed(0)
+            yield emulator.url(self.prefix), passed
 
 
 @dataclasses.dataclass
@@ -415,7 +491,8 @@ def train(kind: str, root: Path, **options: Any) -> Result:
         kind: of the training.
         root: of the run.
         options: ``kill_at``, ``remove_at`` (takes the store away) and ``meanwhile_at`` (starts the same training again)
-            are numbers of batches of this process, the keys of ``signals`` too; others are of ``Run``.
+            are numbers of batches of this process, the keys of ``signals`` too; ``bucket`` is a place to use instead
+            of ``root``, and ``url`` the address of another; others are of ``Run``.
     """
     return _finished(kind, *_started(kind, root, options))
 
@@ -469,18 +546,26 @@ def _train(kind: str, root: Path, report: Path, options: dict[str, Any]) -> None
     torch.set_num_threads(1)
     kill_at, signals = options.pop("kill_at", None), options.pop("signals", {})
     remove_at, meanwhile_at = options.pop("remove_at", None), options.pop("meanwhile_at", None)
+    os.chdir(root.parent)
     if "world" in options:
         rank, size, port = options.pop("world")
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         distributed.init_process_group("gloo", rank=rank, world_size=size)
-    with report.with_suffix(".jsonl").open("a", buffering=1) as file:
-        training = (KINDS | FAULTY)[kind](root, **options)
+    bucket = options.pop("bucket", None)
+    place = (
+        contextlib.nullcontext((options.pop("url", root), lambda _: None))
+        if bucket is None
+        else bucket.reached()
+    )
+    with report.with_suffix(".jsonl").open("a", buffering=1) as file, place as (where, passed):
+        training = (KINDS | FAULTY)[kind](where, **options)
         batches = training.batches() if hasattr(training, "batches") else iter(training.run)
         for number, batch in enumerate(batches, start=1):
             loss = training.step(batch)
             print(
                 json.dumps({"batch": number, "step": training.run.step, "loss": loss.item().hex()}), file=file
             )
+            passed(number)
             if number == kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             for sent in signals.get(number, ()):

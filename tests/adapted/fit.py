@@ -123,8 +123,11 @@ def main() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     bundles = Bundles(args.out / "bundles", save=SAVE_EVERY, asynchronous=False)
     more = dict(CASES[args.case])
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
     trainer = pl.Trainer(
         accelerator="cpu",
+        devices=ranks,
+        strategy="ddp" if ranks > 1 else "auto",
         max_epochs=more.pop("max_epochs", 4),
         logger=False,
         callbacks=[*more.pop("callbacks", []), bundles],

@@ -6,10 +6,8 @@ next start is tried on it: see ``store_promises``.
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from pathlib import Path
 
 import pytest
 
@@ -21,16 +19,17 @@ from crash.store_states import (
     counted,
     different,
     fast_folder,
+    keep_row,
     laid_out,
     record_work,
     sampled,
+    told,
 )
 from crash.store_work import SCENARIOS
 
 pytestmark = pytest.mark.xdist_group("store-states")
 
 SEED = int(os.environ.get("STORE_STATES_SEED", "20261129"))
-ROWS = os.environ.get("STORE_STATES_ROWS", "")
 CALLS = 240  # system calls of the rotation that change something
 QUICK, QUICK_LARGE = 1050, 25
 
@@ -78,22 +77,13 @@ def bench(tmp_path_factory):
         yield Bench(folder, kills=range(7, CALLS, 60), again=6)
 
 
-def told(cases, of, restored, seconds):
-    """Print how many states of each model were checked; return the same as a row."""
-    counts = counted(cases)
-    print(f"seed {SEED}: {len(cases)} of {of} different states checked, {restored} restored, {seconds:.0f} s")
-    for model, (added, allowed) in counts.items():
-        print(f"{model:>12}: {allowed} states, {added} that no weaker model allows")
-    return {"seed": SEED, "checked": len(cases), "restored": restored, "models": counts}
-
-
 def test_a_sample_of_a_thousand_states_over_all_models(bench):
     begun = time.monotonic()
     large = [case for case in bench.cases if case.worked.scenario == "large"]
     rest = [case for case in bench.cases if case.worked.scenario != "large"]
     chosen = [*sampled(rest, QUICK, SEED), *sampled(large, QUICK_LARGE, SEED)]
     found = bench.broken(chosen, thorough=lambda number: number % 10 == 0)
-    told(chosen, len(bench.cases), bench.restored, time.monotonic() - begun)
+    told(chosen, len(bench.cases), bench.restored, time.monotonic() - begun, SEED)
     assert found == []
     assert len(chosen) >= 1000
     assert all(allowed for _, allowed in counted(chosen).values())
@@ -120,11 +110,10 @@ def test_ten_thousand_states_of_which_more_than_a_thousand_are_restored(tmp_path
     with fast_folder(tmp_path) as folder:
         bench = Bench(folder, kills=range(0, CALLS, 8), again=36)
         found = bench.broken(bench.cases, thorough=lambda number: number % 6 == 0)
-        row = told(bench.cases, len(bench.cases), bench.restored, time.monotonic() - begun)
+        row = told(bench.cases, len(bench.cases), bench.restored, time.monotonic() - begun, SEED)
         assert changed_contents(folder) == []
     assert found == []
     assert len(bench.cases) >= 10_000
     assert bench.restored >= 1000
     assert all(allowed for _, allowed in counted(bench.cases).values())
-    if ROWS:
-        Path(ROWS).write_text(json.dumps(row), encoding="utf-8")
+    keep_row("store", row)

@@ -9,6 +9,11 @@ import textwrap
 
 import pytest
 
+from samestep.contract import Component
+from samestep.run.contract_check import Stray, require_rows
+from samestep.run.errors import ContractOpen
+from samestep.run.excuses import without_excused
+
 BEGIN = """
 import copy, json, sys, torch
 from torch import nn
@@ -16,10 +21,12 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from samestep.run.contract_check import strays
+from samestep.run.excuses import without_excused
 
 def found(*tracked, models=(), excused=()):
     models = models or [thing for thing in tracked if isinstance(thing, nn.Module)]
-    return {str(one): one.needed for one in strays(tracked, models, excused, sys._getframe(1))}
+    found = without_excused(strays(tracked, models, sys._getframe(1)), excused)
+    return {str(one): one.needed for one in found.left}
 
 model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
 optimizer = torch.optim.Adam(model.parameters())
@@ -102,6 +109,27 @@ CASES = {
         {},
     ),
     "what is said to be irrelevant": ("found(model, excused=['optimizer'])", {}),
+    "what is said to be irrelevant by the last part of its name": (
+        (
+            "class Trainer: pass\ntrainer = Trainer(); trainer.val_loader = DataLoader(samples)\n"
+            "found(model, optimizer, excused=['valLoader'])"
+        ),
+        {},
+    ),
+    "a name that could mean two things excuses neither": (
+        (
+            "class Trainer: pass\none, two = Trainer(), Trainer(); one.held = DataLoader(samples); "
+            "two.held = DataLoader(samples)\nfound(model, optimizer, excused=['held'])"
+        ),
+        {"one.held (DataLoader, data-position)": True, "two.held (DataLoader, data-position)": True},
+    ),
+    "a name that fits as it stands means nothing else": (
+        (
+            "class Trainer: pass\ntrainer = Trainer(); trainer.held = DataLoader(samples); "
+            "held = DataLoader(samples)\nfound(model, optimizer, excused=['held'])"
+        ),
+        {"trainer.held (DataLoader, data-position)": True},
+    ),
     "what nothing holds any more is collected": (
         (
             "def scope():\n    gone = torch.optim.SGD(model.parameters(), lr=1); gone.self = gone\nscope()\n"
@@ -142,3 +170,34 @@ def answers():
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_alive_without_a_row_is_found(name, answers):
     assert answers[name] == CASES[name][1]
+
+
+def stray(name, component=Component.DATA_POSITION):
+    return Stray(name, "DataLoader", component, needed=True)
+
+
+def test_the_hint_is_the_call_to_write_for_each():
+    found = [stray("trainer.validation"), stray("parts['shadow']", Component.EMA)]
+    with pytest.raises(ContractOpen) as raised:
+        require_rows(without_excused(found, []))
+    _, first, second = raised.value.hint.splitlines()
+    assert "run.irrelevant('trainer.validation', because='only evaluations read it')" in first
+    assert "Run(..., data=trainer.validation)" in first
+    assert "run.track('shadow', parts['shadow'])" in second
+    assert """run.irrelevant("parts['shadow']", because='...')""" in second
+
+
+def test_a_name_taken_for_another_is_told():
+    found = without_excused([stray("trainer.validation")], ["validation"])
+    assert (found.left, found.offers) == ([], [])
+    assert found.taken == ["validation is taken for trainer.validation (DataLoader, data-position)"]
+
+
+@pytest.mark.parametrize("said", ["validatoin", "validation_loader"])
+def test_a_similar_name_excuses_nothing_and_the_right_one_is_offered(said):
+    found = without_excused([stray("trainer.validation")], [said, "callbacks"])
+    assert found.taken == []
+    with pytest.raises(
+        ContractOpen, match=f"'{said}' is the name of nothing alive; did you mean 'trainer.val"
+    ):
+        require_rows(found)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samestep.ledger.intervals import daly_interval, mean_life
 from samestep.run.errors import RunError
-from samestep.run.intervals import best_interval, mean_life
 from samestep.run.policies import Auto, AutoTimer, Every, EveryTimer, policy_of
 
 
@@ -20,18 +20,18 @@ def loss_per_second(interval, cost, life):
 
 @given(cost=st.floats(0.1, 60), life=st.floats(600, 100_000))
 def test_the_best_interval_loses_hardly_more_than_the_true_optimum(cost, life):
-    best = best_interval(cost, life)
+    best = daly_interval(cost, life)
     tried = [best * factor for factor in (0.25, 0.5, 0.8, 0.9, 0.95, 1.05, 1.1, 1.25, 2, 4)]
     least = min(loss_per_second(interval, cost, life) for interval in tried)
     assert loss_per_second(best, cost, life) <= least * 1.005
 
 
 def test_a_save_that_costs_more_than_a_machine_lives_is_made_once_a_life():
-    assert best_interval(5000, 1000) == 1000
+    assert daly_interval(5000, 1000) == 1000
 
 
 def test_a_save_that_costs_nothing_can_always_be_made():
-    assert best_interval(0, 1000) == 0
+    assert daly_interval(0, 1000) == 0
 
 
 def test_what_is_assumed_of_a_life_counts_as_one_observation():
@@ -85,7 +85,7 @@ def test_the_first_automatic_save_comes_early_and_then_as_often_as_costs_least()
     assert [timer.due(step, step * 1.0) for step in (1, 2, 3)] == [False, False, True]
     timer.saved(3, 3.0)
     timer.learned(1.0, 2.0)
-    assert timer.interval_seconds == pytest.approx(best_interval(1.0, 36_000))
+    assert timer.interval_seconds == pytest.approx(daly_interval(1.0, 36_000))
     assert not timer.due(4, 3.0 + timer.interval_seconds - 1)
     assert timer.due(5, 3.0 + timer.interval_seconds)
 
@@ -114,7 +114,7 @@ def test_what_saves_cost_is_the_mean_of_the_last_ones():
     timer = AutoTimer(Auto(max_loss_seconds=1e6, max_share=1), 0, 0.0, mean_life_seconds=10_000)
     for cost in (100.0, 1.0, 1.0, 1.0, 1.0, 1.0):
         timer.learned(cost, 0.1)
-    assert timer.interval_seconds == pytest.approx(best_interval(1.0, 10_000))
+    assert timer.interval_seconds == pytest.approx(daly_interval(1.0, 10_000))
 
 
 @pytest.mark.parametrize("numbers", [{"max_loss_seconds": 0}, {"first_steps": 0}, {"max_share": -1}], ids=str)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 import signal
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import distributed
+from torch import distributed, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from run_trainings import SAMPLES, train_ranks
 from samestep import data
+from samestep.bundle.records import AttemptRecord
 from samestep.bundle.storage.local import LocalStorage
 from samestep.bundle.store import Store
 from samestep.run.ranks import Agreement
+from samestep.run.sharing import regrouped
 
 TERMINATED = {"signals": {3: [signal.SIGTERM]}}
 
@@ -45,18 +48,78 @@ def test_what_was_proposed_before_a_save_does_not_ask_for_another(tmp_path):
         distributed.destroy_process_group()
 
 
-@pytest.mark.parametrize("kind", ["replicated", pytest.param("sharded", marks=pytest.mark.full)])
-def test_two_ranks_go_on_as_if_nothing_had_happened(kind, tmp_path):
-    control = train_ranks(kind, tmp_path / "control", 2, steps=10)
-    assert [one.exit_code for one in control] == [0, 0], control[0].text
-    noticed = train_ranks(kind, tmp_path / "cut", 2, steps=10, **TERMINATED)
-    assert [one.exit_code for one in noticed] == [75, 75], noticed[0].text
-    resumed = train_ranks(kind, tmp_path / "cut", 2, steps=10)
-    assert [one.exit_code for one in resumed] == [0, 0], resumed[0].text
-    for rank in range(2):
+@pytest.mark.parametrize(
+    ("kind", "ranks"),
+    [
+        ("replicated", 2),
+        pytest.param("sharded", 2, marks=pytest.mark.full),
+        pytest.param("replicated", 4, marks=pytest.mark.full),
+        pytest.param("sharded", 4, marks=pytest.mark.full),
+        pytest.param("split", 2, marks=pytest.mark.full),
+    ],
+)
+def test_ranks_go_on_as_if_nothing_had_happened(kind, ranks, tmp_path):
+    control = train_ranks(kind, tmp_path / "control", ranks, steps=8)
+    assert [one.exit_code for one in control] == [0] * ranks, control[0].text
+    noticed = train_ranks(kind, tmp_path / "cut", ranks, steps=8, **TERMINATED)
+    assert [one.exit_code for one in noticed] == [75] * ranks, noticed[0].text
+    resumed = train_ranks(kind, tmp_path / "cut", ranks, steps=8)
+    assert [one.exit_code for one in resumed] == [0] * ranks, resumed[0].text
+    for rank in range(ranks):
         losses = list(control[rank].losses.values())
+        assert 0 < len(noticed[rank].losses) < len(losses)
         assert list(noticed[rank].losses.values()) + list(resumed[rank].losses.values()) == losses
         assert resumed[rank].digest == control[rank].digest
+
+
+@pytest.mark.parametrize(("ranks", "fixed"), [(2, False), (4, False), (4, True)])
+def test_sums_that_are_rounded_otherwise_after_a_restart_are_told(ranks, fixed, tmp_path):
+    distributed.init_process_group(
+        "gloo", store=distributed.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
+    )
+    try:
+        model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1), find_unused_parameters=fixed)
+        said = regrouped([model], SimpleNamespace(size=ranks))
+        assert ("sums over 4 ranks may differ" in said) is (ranks == 4 and not fixed)
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.mark.full
+def test_ranks_that_work_on_a_batch_together_read_the_same_samples(tmp_path):
+    trained = train_ranks("split", tmp_path / "root", 2, steps=6)
+    assert [one.exit_code for one in trained] == [0, 0], trained[0].text
+    one, other = seen_since(tmp_path, set())
+    assert one == other
+    assert len(one) == 6
+
+
+def test_fewer_ranks_go_on_only_when_asked_to_and_the_record_says_so(tmp_path):
+    root, known = tmp_path / "root", set()
+    noticed = train_ranks("sharded", root, 2, steps=8, **TERMINATED)
+    assert [one.exit_code for one in noticed] == [75, 75], noticed[0].text
+    before = seen_since(tmp_path, known)
+    refused = train_ranks("sharded", root, 1, steps=8)[0]
+    assert (refused.exit_code, refused.losses) == (1, {})
+    assert "would be transferred from 2 to 1 ranks" in refused.text
+    assert "Run(..., transfer=True)" in refused.text
+    asked = train_ranks("sharded", root, 1, steps=8, transfer=True)[0]
+    assert asked.exit_code == 0, asked.text
+    store = Store.open(LocalStorage(root), writing=False)
+    records = [
+        record for record in store.chain.backwards(store.chain.head()) if isinstance(record, AttemptRecord)
+    ]
+    assert [record.reason for record in reversed(records)] == [
+        "samestep.Run: first start",
+        "samestep.Run: transfer from 2 to 1 ranks",
+    ]
+    order = DataLoader(TensorDataset(torch.arange(SAMPLES)), batch_size=1, shuffle=True)
+    due = [int(batch[0]) for batch in data.follow(order, seed=0).epoch()]
+    used = [sample for step in zip(*before, strict=True) for sample in sorted(itertools.chain(*step))]
+    rest = list(itertools.chain(*seen_since(tmp_path, known)[0]))
+    assert len(used) + len(rest) == 4 * len(before[0]) + 2 * (8 - len(before[0]))
+    assert sorted(used) == sorted(due[: len(used)])
+    assert rest == due[len(used) : len(used) + len(rest)]
 
 
 @pytest.mark.full

@@ -16,7 +16,7 @@ ACCUMULATING = ["accumulated", "captured"]
 CASES = [
     pytest.param(kind, id=kind, marks=[] if kind in PARTLY else pytest.mark.full)
     for kind in KINDS
-    if kind not in ("replicated", "sharded")
+    if kind not in ("replicated", "sharded", "split")
 ]
 
 

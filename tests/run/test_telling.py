@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import time
 
 import pytest
 import torch
 
+from samestep.journal.odometer import Odometer, Shown, read_odometer
 from samestep.run.accounts import Life, accounts_of, interrupted_lives
 from samestep.run.costs import StepCosts
 from samestep.run.errors import RunError
-from samestep.run.odometer import Odometer, read
 from samestep.run.progress import Pace, Progress
 from samestep.run.scalars import Scalars, sinks_of
+from samestep.run.session import process_seconds
 
 
 def life(resumed, last, pieces, *, began=0.0, seen=0.0, ended=False):
@@ -105,6 +107,35 @@ def test_pace_gives_the_steps_since_it_was_asked_last():
     assert pace.take() is None
 
 
+def test_pace_tells_waits_for_batches_apart_and_begins_with_the_first(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def source():
+        for seconds in (5.0, 2.0, 3.0):
+            now[0] += seconds
+            yield seconds
+
+    pace = Pace(0)
+    for step, _ in enumerate(pace.batches(source()), start=1):
+        now[0] += 1.0
+        pace.finished(step)
+    pace.pause()
+    assert pace.take() == (1, 3, 8.0, 5.0)
+    pace.finished(4)
+    assert pace.take()[3] == 0.0
+
+
+def test_pace_says_nothing_of_waits_where_the_loop_takes_its_batches_by_itself():
+    pace = Pace(0)
+    pace.finished(1)
+    assert pace.take().waited is None
+
+
+def test_a_process_knows_how_old_it_is():
+    assert 0 < process_seconds() < 24 * 3600
+
+
 def test_a_save_costs_what_it_blocks_and_what_steps_take_longer_meanwhile():
     costs = StepCosts()
     for _ in range(20):
@@ -118,8 +149,10 @@ def test_a_save_costs_what_it_blocks_and_what_steps_take_longer_meanwhile():
 def test_the_last_step_is_there_when_the_process_is_gone(tmp_path):
     path = tmp_path / "logs" / "a.step"
     Odometer(path).show(41)
-    assert read(path) == 41
-    assert read(tmp_path / "none") == 0
+    shown = read_odometer(path)
+    assert shown.step == 41
+    assert time.time() - 60 < shown.at <= time.time()
+    assert read_odometer(tmp_path / "none") == Shown(0, 0.0)
 
 
 def test_an_odometer_that_cannot_be_written_keeps_nothing_and_stops_nothing(tmp_path):

@@ -12,6 +12,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from samestep.state import StateError, TrackedGradients, track
+from samestep.state.buffers import TrackedBuffers
 from samestep.state.naming import canonical_names
 from state_exchange import Kept, carry
 
@@ -108,6 +109,42 @@ def test_a_tied_weight_is_stored_once_with_its_other_name():
     assert kept.aliases == tracked.notes["aliases"] == {"head.weight": "embed.weight"}
     assert "head.weight" not in kept.tensors
     assert tracked.notes["not_persistent"] == ["mask"]
+
+
+def buffers(net):
+    return TrackedBuffers("model.buffers", net)
+
+
+@pytest.mark.parametrize("how", ["plain", "ddp", "compile"])
+def test_buffers_that_the_state_dict_leaves_out_are_kept_in_place(group, how):
+    one, other = Net(), Net()
+    one.mask += 2
+    live = other.mask
+    assert carry(buffers(wrapped(one, how)), buffers(other)) == []
+    assert other.mask is live
+    assert live.tolist() == [3.0, 3.0, 3.0]
+    assert buffers(nn.Linear(2, 2)).names == []
+
+
+def test_a_buffer_that_has_grown_or_is_none_takes_the_place_of_the_fresh_one():
+    one, other = Net(), Net()
+    one.mask = torch.arange(5.0)
+    assert carry(buffers(one), buffers(other)) == []
+    assert other.mask.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    one.mask = None
+    assert carry(buffers(one), buffers(other)) == []
+    assert other.mask is None
+    assert carry(buffers(Net()), buffers(other)) == []
+    assert other.mask.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_buffer_of_another_kind_is_named():
+    other = Net()
+    other.mask = other.mask.half()
+    with pytest.raises(
+        StateError, match=r"model\.buffers\.mask: in the bundle float32 \[3\], here float16 \[3\]"
+    ):
+        carry(buffers(Net()), buffers(other))
 
 
 def test_a_weight_that_is_tied_only_on_one_side_is_named():

@@ -106,6 +106,30 @@ def test_a_parameter_that_is_changed_outside_of_an_update_while_it_is_copied_fai
     save(attempt, taken, step=2)
 
 
+def test_who_waits_for_the_copy_first_sees_nothing_of_what_the_second_changes_after_waiting(monkeypatch):
+    """The background and the training wait for the same copy; only then does the training change parameters."""
+    weight = torch.zeros(3)
+    staged, differs = staging.Staged(), staging.Staged._differs
+    staged.watched = [(weight, staging.version_of(weight))]
+    looking, updated = threading.Event(), threading.Event()
+
+    def slowly(self):
+        if threading.current_thread() is not threading.main_thread():
+            looking.set()
+            updated.wait(0.3)
+        return differs(self)
+
+    monkeypatch.setattr(staging.Staged, "_differs", slowly)
+    background = threading.Thread(target=staged.guard)
+    background.start()
+    assert looking.wait(10)
+    staged.guard()
+    weight += 1
+    updated.set()
+    background.join()
+    staged.check()
+
+
 def test_weights_that_are_not_trained_do_not_wait_for_an_update(attempt):
     training, other = Training(width=9000), Training(width=9000)
     training.net[0].weight.requires_grad_(False)

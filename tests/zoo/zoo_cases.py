@@ -56,28 +56,22 @@ def load_cases() -> list[ZooCase]:
 def drill_case(case: ZooCase, folder: Path, *, twin: bool) -> dict[str, Any]:
     """Drill a case (or its twin) from a copy of the zoo in ``folder`` and return ``drill.json``."""
     shutil.copytree(ZOO, folder / "zoo", ignore=shutil.ignore_patterns("test_*", "__pycache__", "*.toml"))
-    words = [
-        sys.executable,
-        "-m",
-        "samestep.cli.main",
-        "drill",
-        "--json",
-        "--jobs",
-        "1",
-        "--only",
-        ",".join(case.families),
-    ]
+    words = ["--only", ",".join(case.families)]
     if case.resume_with:
         words += ["--resume-with", case.resume_with]
     for also in [case.also] if isinstance(case.also, str) else case.also:
         words += ["--also", also] if also else []
-    words += [*case.drill_args, "--", *case.command(twin=twin)]
+    return drilled([*words, *case.drill_args, "--", *case.command(twin=twin)], folder / "zoo")
+
+
+def drilled(words: list[str], folder: Path, timeout_seconds: int = TIMEOUT_SECONDS) -> dict[str, Any]:
+    """Run ``samestep drill`` in a folder, one attempt at a time, and return ``drill.json``."""
     done = subprocess.run(
-        words,
-        cwd=folder / "zoo",
+        [sys.executable, "-m", "samestep.cli.main", "drill", "--json", "--jobs", "1", *words],
+        cwd=folder,
         capture_output=True,
         text=True,
-        timeout=TIMEOUT_SECONDS,
+        timeout=timeout_seconds,
         check=False,
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
     )

@@ -96,16 +96,25 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         if self.outcome == "empty":
             return f"{self.run} holds no bundle yet: it begins at step 0"
         if self.outcome == "damaged":
-            return f"{self.run} holds bundles, and none of them can be used"
+            return f"{self.run} holds bundles, and none of them can be used{self._newest_fault}"
         if self.outcome == "refused":
             return (
                 f"{self.run} cannot go on from its newest bundle, and the policy strict forbids an older one"
+                f"{self._newest_fault}"
             )
         verb = {"resume": "resumes from", "new-run": "gives a new run its start from"}.get(
             self.intent, "gives the"
         )
         weights = " weights of" if self.intent == "weights" else ""
         return f"{self.run} {verb}{weights} {self.bundle}, step {self.step}"
+
+    @property
+    def _newest_fault(self) -> str:
+        """What keeps the newest candidate from being used: the one line that every log shows."""
+        fault = next((one for one in self.set_aside if one.reason not in PASSED_OVER), None)
+        if fault is None:
+            return ""
+        return f": {fault.bundle or f'record {fault.number}'}: {fault.text}"
 
     def _raise(self) -> NoReturn:
         if self.outcome == "empty":

@@ -98,7 +98,14 @@ class Exponential(msgspec.Struct, frozen=True, kw_only=True, tag="exponential", 
 
 
 class Weibull(msgspec.Struct, frozen=True, kw_only=True, tag="weibull", tag_field="model"):
-    """Lives whose hazard rises (shape above 1) or falls (below 1) with age."""
+    """Lives whose hazard rises or falls with age.
+
+    Attributes:
+        shape: above 1 the hazard rises with age, below 1 it falls.
+        scale_seconds: the age that 37 % of the lives reach.
+        interruptions: how many were seen; None: the lives are assumed, not observed.
+        observed_seconds: running time in which they were seen.
+    """
 
     shape: Positive
     scale_seconds: Positive
@@ -143,6 +150,7 @@ class Risk(msgspec.Struct, frozen=True, kw_only=True):
         notice_seconds: between notice and end, not used for steps.
         nodes: machines of one run; it stands still when one is lost.
         correlated: lives are those of one node: True brackets the job's by ``mean / nodes`` and ``mean``.
+        label: what the provider publishes of interruptions, such as a band; it is shown, and nothing follows from it.
     """
 
     lives: Lives
@@ -151,6 +159,7 @@ class Risk(msgspec.Struct, frozen=True, kw_only=True):
     notice_seconds: NotNegative = 0.0
     nodes: Annotated[int, msgspec.Meta(ge=1)] = 1
     correlated: bool = False
+    label: str = ""
 
 
 class Capacity(Word):
@@ -171,6 +180,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         deadline_seconds: wall time it must be finished in; None: no deadline.
         budget: money it may cost; None: no limit.
         quality: the condition on the result that this prediction says nothing about, in the user's words.
+        first_hour: count on a first hour that is free if the provider takes the machine away in it, where a billing
+            rule has one; it pays most where progress is worst, so no comparison should lean on it.
     """
 
     capacity: Capacity = Capacity.SPOT
@@ -178,6 +189,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     deadline_seconds: float | None = None
     budget: float | None = None
     quality: str = ""
+    first_hour: bool = False
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -72,7 +73,7 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def per_executed(self) -> float:
         """Money per executed step; stands beside the other one, never instead of it."""
-        return self.money.total / self.steps_executed
+        return self.money.total / self.steps_executed if self.steps_executed else math.inf
 
 
 class Flip(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +122,7 @@ class OfferResult(msgspec.Struct, frozen=True, kw_only=True):
         on_demand: without interruption; None: not offered.
         ratio: price of spot divided by that of on-demand.
         break_even_ratio: the ratio above which spot no longer pays.
-        break_even_life_seconds: the mean life below which it no longer pays; None: it always pays.
+        break_even_life_seconds: the mean life below which it no longer pays; None: no mean life decides it.
         choice, reason: for this offer.
     """
 
@@ -161,7 +162,11 @@ class CostResult(msgspec.Struct, frozen=True, kw_only=True):
         interval: how often to save.
         evidence: how well the risk is known.
         tornado: inputs, the one that moves the result most first.
+        zones: where traces of several zones are replayed: what the cheapest interruptible capacity comes to in each of
+            them alone; the offers use any of them.
         actual: the run's own ledgers so far, when journals were given: money and time.
+        actual_steps: steps of the run so far: ``accepted``, ``executed``, ``lost``.
+        expected: what is predicted of as many accepted steps, saved as often as the run has: money and time.
         notes: quirks of the inputs, limits, what was left out.
         provenance: versions, seed, time, files.
     """
@@ -175,6 +180,9 @@ class CostResult(msgspec.Struct, frozen=True, kw_only=True):
     interval: IntervalAdvice
     evidence: Evidence
     tornado: list[Flip] = []
+    zones: dict[str, Ways] = {}
     actual: dict[str, Ledger] = {}
+    actual_steps: dict[str, int] = {}
+    expected: dict[str, Ledger] = {}
     notes: list[str] = []
     provenance: dict[str, Any] = {}

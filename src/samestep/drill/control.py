@@ -9,6 +9,7 @@ from samestep.drill.artefacts import tensor_content
 from samestep.drill.attempt import Attempt, AttemptRecord
 from samestep.drill.crashing import RECORDING
 from samestep.drill.ground import ControlRun, Workshop
+from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.observe import facts_of
 from samestep.drill.scenario import FINAL
 from samestep.drill.units import resume_points
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from samestep.drill.options import DrillOptions
+    from samestep.drill.result import FindingRecord
     from samestep.process import Machine
     from samestep.trace import ParkPoint
 
@@ -188,6 +190,18 @@ def _check_saves(run: ControlRun, options: DrillOptions) -> None:
             f"only one save was seen in {steps} steps (after step {saves[0]}); at least two are needed",
             hint=f"{save_setting(run)}, or run longer" + (" (--steps)" if options.steps else ""),
         )
+
+
+def never_saved(run: ControlRun) -> FindingRecord:
+    """Return the finding of a control that left no checkpoint in the durable folder."""
+    evidence = f"{run.facts.steps} steps, and no checkpoint under the durable folder"
+    if not run.strays:
+        return finding("never-saved", evidence, details=[save_setting(run)])
+    return finding(
+        "leaned-on-lost-machine",
+        f"{evidence}, but {', '.join(run.strays[:3])}",
+        details=["put {out} where its output folder goes, or name a fixed one with --durable PATH"],
+    )
 
 
 def save_setting(run: ControlRun) -> str:

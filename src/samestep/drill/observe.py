@@ -51,6 +51,7 @@ class ControlFacts:
         accumulation: most micro-steps of a step.
         ranks: world size.
         followed: optimizers were seen being called; False when steps only show by their effect.
+        steps_each: steps that were seen for each one that checkpoints tell of: two for a GAN that counts its batches.
     """
 
     steps: int
@@ -60,6 +61,7 @@ class ControlFacts:
     accumulation: int = 1
     ranks: int = 1
     followed: bool = True
+    steps_each: int = 1
 
     def newest_save(self, step: int) -> int:
         """Return the newest save that was written when ``step`` steps were complete; 0 when there is none."""
@@ -78,7 +80,8 @@ def facts_of(
 ) -> ControlFacts:
     """Read the facts of a control from its traces (one per rank, at least one) and its final checkpoints."""
     first = traces[0]
-    bursts = save_bursts(traces, units, is_log, said)
+    each = _steps_each(traces, said or {})
+    bursts = save_bursts(traces, units, is_log, {path: step * each for path, step in (said or {}).items()})
     return ControlFacts(
         steps=min(len(trace.steps) for trace in traces),
         save_steps=[burst.step for burst in bursts],
@@ -87,7 +90,20 @@ def facts_of(
         accumulation=max((len(gathered(step)) for step in first.steps), default=1) or 1,
         ranks=len(traces),
         followed=any(update.optimizer >= 0 for step in first.steps for update in step.updates),
+        steps_each=each,
     )
+
+
+def _steps_each(traces: list[Trace], said: Mapping[str, int]) -> int:
+    """Return how many steps were seen for each one that checkpoints tell of.
+
+    It is more than one only where optimizers take turns, with a step each, and the script counts the rounds.
+    """
+    turns = {frozenset(update.optimizer for update in step.updates) for step in traces[0].steps}
+    if len(turns) < 2:
+        return 1
+    pairs = [(step, seen) for _, step, seen in _told(_sightings(traces), said) if step]
+    return max(1, min((seen // step for step, seen in pairs), default=1))
 
 
 def gathered(step: StepRecord) -> list[MicroStep]:

@@ -19,7 +19,7 @@ from samestep.crash.recorder.capability import capability
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.command import check_command, replay_command
 from samestep.drill.continuing import carry_over, content_digest, fingerprint, reusable
-from samestep.drill.control import run_first_control, run_reference, run_unwatched, save_setting
+from samestep.drill.control import never_saved, run_first_control, run_reference, run_unwatched
 from samestep.drill.crashing import prepare
 from samestep.drill.execute import run_scenario, silence
 from samestep.drill.ground import Ground, Workshop
@@ -137,7 +137,7 @@ class Drill:
         self.listener.phase("control: first run, and one that nobody watches")
         first, unwatched = self._first_control(workshop)
         if not first.facts.save_steps:
-            self._never_saved(first)
+            self.result.findings.append(never_saved(first))
             return
         self._recorded = self._can_record()
         with contextlib.closing(Forks(workshop, first, self.listener.phase)) as forks:
@@ -230,18 +230,6 @@ class Drill:
             seconds=ground.control.record.seconds,
             series=[series_of(trace, 0) for trace in ground.control.record.traces],
         )
-
-    def _never_saved(self, first: ControlRun) -> None:
-        evidence = f"{first.facts.steps} steps, and no checkpoint under the durable folder"
-        if first.strays:
-            found = finding(
-                "leaned-on-lost-machine",
-                f"{evidence}, but {', '.join(first.strays[:3])}",
-                details=["put {out} where its output folder goes, or name a fixed one with --durable PATH"],
-            )
-        else:
-            found = finding("never-saved", evidence, details=[save_setting(first)])
-        self.result.findings.append(found)
 
     def _shared_inputs(self, workshop: Workshop) -> None:
         """A write into a shared input by one machine is seen by the next: it leans on what will be lost."""

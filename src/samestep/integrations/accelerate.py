@@ -25,7 +25,7 @@ from samestep.contract import Component
 from samestep.run import Run
 from samestep.run.errors import RunError
 
-from .loaders import living_loaders, plain
+from .loaders import living_loaders, plain, require_batches_of_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,12 +91,7 @@ def run(accelerator: Accelerator, root: str | Path, *, data: Any = None, **argum
     Raises:
         RunError: something cannot be kept, or it is not clear which loader is the training's.
     """
-    kind = accelerator.distributed_type
-    if kind in _UNSUPPORTED:
-        raise RunError(
-            f"{kind.value} keeps its state where this adapter does not reach",
-            hint="let it save, and seal its folder: samestep bundle seal FOLDER --run ROOT --watch",
-        )
+    _check(accelerator)
     given = {**_objects(accelerator), **arguments}
     made = AcceleratedRun(root, data=plain(_chosen(accelerator, data)), **given)
     made.accelerator = accelerator
@@ -104,6 +99,23 @@ def run(accelerator: Accelerator, root: str | Path, *, data: Any = None, **argum
         made.track(_name("registered", number), thing)
     made.track("accelerator", _Window(accelerator), Component.PROGRESS)
     return made.left_to_framework(*living_loaders())
+
+
+def _check(accelerator: Accelerator) -> None:
+    """Refuse what could be kept only by half."""
+    kind = accelerator.distributed_type
+    if kind in _UNSUPPORTED:
+        raise RunError(
+            f"{kind.value} keeps its state where this adapter does not reach",
+            hint="let it save, and seal its folder: samestep bundle seal FOLDER --run ROOT --watch",
+        )
+    if kind is DistributedType.FSDP and not accelerator.is_fsdp2:
+        raise RunError(
+            "FullyShardedDataParallel flattens the parameters, so that nothing can be kept by its name",
+            hint="FullyShardedDataParallelPlugin(fsdp_version=2)",
+        )
+    layout = accelerator.parallelism_config
+    require_batches_of_own(1 if layout is None else layout.non_data_parallel_size)
 
 
 def _objects(accelerator: Accelerator) -> dict[str, Any]:

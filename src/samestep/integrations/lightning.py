@@ -31,11 +31,12 @@ from torch.optim.swa_utils import AveragedModel
 from samestep.contract import Component
 from samestep.run import Run
 from samestep.run.errors import MethodChanged, RunError, hinted
+from samestep.run.settings import with_ranks_fixed
 from samestep.run.stopping import Signals
 from samestep.state import TrackedRng
 
 from .fit_loader import Loader, Position
-from .loaders import living_loaders
+from .loaders import living_loaders, require_batches_of_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from samestep.data import Replayability
     from samestep.run.stopping import Notice, NoticeSource
 
+_UNSUPPORTED = frozenset({"DeepSpeedStrategy", "FSDPStrategy", "XLAStrategy"})
+_RANKS_FIXED = "Lightning counts the batches of an epoch, which are others for another number of ranks"
 _PLAN = ("max_epochs", "max_steps", "accumulate_grad_batches", "gradient_clip_val")
 
 
@@ -59,7 +62,8 @@ class Bundles(Callback):  # type: ignore[misc]
         data_version: of the data, in your own words; by default a fingerprint of its content.
         replay: what you know of a stream, see ``samestep.data.Replayability``.
         notices: where notices come from; signals by default.
-        arguments: of ``samestep.Run``; further objects can be tracked by name.
+        arguments: of ``samestep.Run``; further objects can be tracked by name. ``transfer`` allows another kind of
+            device; the number of ranks stays.
     """
 
     def __init__(
@@ -97,12 +101,14 @@ class Bundles(Callback):  # type: ignore[misc]
             SamestepError: it cannot be resumed; the message says why.
         """
         with hinted():
+            _check(trainer.strategy)
             loader = self._required_loader(trainer)
         self._fit = _Fit(trainer, pl_module, self)
         run = Run(self._root, notices=self._notices, **self._objects(trainer, pl_module), **self._arguments)
         run.track("data", Position(loader, lambda: loader.given - self._used), Component.DATA_POSITION)
         run.track("lightning", self._fit, Component.PROGRESS)
         run.left_to_framework(*living_loaders())
+        run._settings = with_ranks_fixed(run._settings, _RANKS_FIXED)
         run.restore()
         self._run = run
         self._fit.rng = TrackedRng().read()
@@ -181,6 +187,19 @@ class Bundles(Callback):  # type: ignore[misc]
             "ema": _named("ema", averages),
             "scaler": getattr(trainer.precision_plugin, "scaler", None),
         }
+
+
+def _check(strategy: Any) -> None:
+    """Refuse strategies whose state could be kept only by half."""
+    names = {kind.__name__ for kind in type(strategy).__mro__}
+    if names & _UNSUPPORTED:
+        raise RunError(
+            f"{type(strategy).__name__} keeps its state where this adapter does not reach",
+            hint="shard with ModelParallelStrategy (FSDP2); or let a ModelCheckpoint save, and seal its folder: "
+            "samestep bundle seal FOLDER --run ROOT --watch",
+        )
+    together = getattr(strategy, "_tensor_parallel_size", 1)
+    require_batches_of_own(together if isinstance(together, int) else 1)
 
 
 class _Later:

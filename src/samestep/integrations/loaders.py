@@ -106,6 +106,23 @@ def plain(loader: Any) -> Any:
     return DataLoader(dataset, **kept)
 
 
+def require_batches_of_own(together: int) -> None:
+    """Refuse ranks that work on one batch together: followed data gives every rank batches of its own.
+
+    Args:
+        together: how many ranks share a batch, by tensor, context or sequence parallelism.
+
+    Raises:
+        RunError: it is more than one.
+    """
+    if together > 1:
+        raise RunError(
+            f"{together} ranks work on each batch together, and this adapter would give each of them another one",
+            hint="write the loop with samestep.Run, which keeps such models, and with batches of your own: "
+            "run.restore(), run.step_done(), run.save()",
+        )
+
+
 def living_loaders() -> list[Any]:
     """Return every torch loader in the process."""
     return alive(lambda kind: issubclass(kind, DataLoader))

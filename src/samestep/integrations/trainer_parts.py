@@ -12,13 +12,18 @@ from transformers.trainer_callback import ExportableState
 from samestep.bundle import canonical
 from samestep.run.errors import RunError
 from samestep.state import leaves
+from samestep.state.buffers import TrackedBuffers
 from samestep.state.tracking import track
+
+from .loaders import require_batches_of_own
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from transformers import Trainer, TrainingArguments
+
+    from samestep.state.tracked import Tracked
 
     from .loaders import Given
 
@@ -64,6 +69,7 @@ def check(arguments: TrainingArguments, tracked: Mapping[str, Any], trainer: Tra
         )
     if arguments.auto_find_batch_size:
         raise RunError("auto_find_batch_size may change the batches of a run", hint="say the batch size")
+    require_batches_of_own(trainer.get_tp_size() * trainer.get_cp_size() * trainer.get_sp_size())
     known = {id(thing) for thing in tracked.values()}
     for callback in trainer.callback_handler.callbacks:
         numbers = [name for name, value in vars(callback).items() if type(value) in (int, float)]
@@ -106,11 +112,15 @@ def put_back(trainer: Trainer, tracked: Mapping[str, Any], extra: Mapping[str, A
     """Set what the Trainer has set to its start, and what is tracked beside it."""
     trainer._tr_loss = extra["loss"].to(trainer.args.device)
     trainer._globalstep_last_logged = extra["logged_at"]
+    _take(TrackedBuffers("model", trainer.model), extra["buffers"])
     for name, thing in tracked.items():
         if name not in extra["tracked"]:
             raise RunError(f"the bundle holds nothing under the name {name}", hint=f"leave {name} out")
-        kept = track(name, thing)
-        kept.write(leaves.finish(kept.prepare(extra["tracked"][name])))
+        _take(track(name, thing), extra["tracked"][name])
+
+
+def _take(kept: Tracked, state: Any) -> None:
+    kept.write(leaves.finish(kept.prepare(state)))
 
 
 def write_beside(folder: Path, rank: int, extra: Mapping[str, Any]) -> None:
@@ -122,20 +132,33 @@ def write_beside(folder: Path, rank: int, extra: Mapping[str, Any]) -> None:
     save_file(tensors, folder / _TENSORS.format(rank=rank))
 
 
+def require_all_ranks(folder: Path, ranks: int) -> None:
+    """Refuse to seal a folder that lacks what some rank has written.
+
+    Raises:
+        RunError: the message names them.
+    """
+    absent = [rank for rank in range(ranks) if not (folder / _TENSORS.format(rank=rank)).exists()]
+    if absent:
+        raise RunError(
+            f"what rank {', '.join(map(str, absent))} has written is not in {folder}: its machine has another one",
+            hint="let output_dir lie on a file system that all machines share; only a whole checkpoint can be sealed",
+        )
+
+
 def read_beside(folder: Path, rank: int) -> dict[str, Any]:
     """Return what ``write_beside`` wrote.
 
     Raises:
         RunError: nothing was written there.
     """
-    own = rank if (folder / _EXTRA.format(rank=rank)).exists() else 0
-    path = folder / _EXTRA.format(rank=own)
+    path = folder / _EXTRA.format(rank=rank)
     if not path.exists():
         raise RunError(
             f"{folder} was sealed without what this adapter adds to it",
             hint="resume it as it was made, with samestep bundle restore",
         )
     content = canonical.decode(path.read_bytes(), what=path.name)
-    tensors = load_file(folder / _TENSORS.format(rank=own))
+    tensors = load_file(folder / _TENSORS.format(rank=rank))
     found: dict[str, Any] = leaves.finish(leaves.decode(content["value"], tensors.__getitem__, at="bundles"))
     return found

@@ -48,10 +48,19 @@ from samestep.run.ranks import LIMIT_SECONDS, agreement, from_first, join
 from samestep.run.resuming import Beginning, Here, Wishes
 from samestep.run.session import Session
 from samestep.run.stopping import Signals, Stopping
+from samestep.state.buffers import TrackedBuffers
 from samestep.state.tracking import track
 
 from .loaders import Given, plain
-from .trainer_parts import check, described, put_back, read_beside, take_over, write_beside
+from .trainer_parts import (
+    check,
+    described,
+    put_back,
+    read_beside,
+    require_all_ranks,
+    take_over,
+    write_beside,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,6 +77,9 @@ _PLACE = "samestep-resume"
 
 _DATA_ROWS = ("data-order", "data-position")
 _HOW = "samestep-RANK.json, sealed with the Trainer's files, says where the data stands"
+_RANKS_FIXED = (
+    "the Trainer computes its epoch and its place there from the step, for the number of ranks that there is"
+)
 
 
 @dataclasses.dataclass
@@ -95,7 +107,7 @@ class Bundles(TrainerCallback):  # type: ignore[misc]
             nothing resumes from it. With ``load_best_model_at_end`` it stays, since the Trainer reads it again.
         tracked: further objects by name, as in ``samestep.Run``: what a callback or a model keeps beside the Trainer.
         policy: ``fallback`` goes on from an older bundle when the newest is damaged, ``strict`` refuses to.
-        transfer: whether the number of ranks may differ from that of the bundle.
+        transfer: whether the kind of device may differ from that of the bundle. The number of ranks may not.
         begin_again: why the run begins afresh where nothing that is there can be used.
         data_version: of the data, in your own words; by default a fingerprint of its content.
         replay: what you know of a stream, see ``samestep.data.Replayability``.
@@ -122,7 +134,7 @@ class Bundles(TrainerCallback):  # type: ignore[misc]
         self._keep = Policy(keep_last=keep) if isinstance(keep, int) else keep
         self._keep_folders = keep_folders
         self._tracked = dict(tracked or {})
-        self._wishes = Wishes(policy=policy, transfer=transfer, begin_again=begin_again)
+        self._wishes = Wishes(policy, transfer, begin_again, ranks_fixed=_RANKS_FIXED)
         self._data_version, self._replay = data_version, replay
         self._notices, self._limit = notices, limit_seconds
         self._stopping: Stopping | None = None
@@ -298,6 +310,7 @@ class Bundles(TrainerCallback):  # type: ignore[misc]
             "loss": trainer._tr_loss,  # of the steps since it was logged
             "logged_at": trainer._globalstep_last_logged,
             "tracked": {name: track(name, thing).read() for name, thing in self._tracked.items()},
+            "buffers": TrackedBuffers("model", trainer.model).read(),
         }
 
     def _seal(self, folder: Path, step: int) -> None:
@@ -307,6 +320,7 @@ class Bundles(TrainerCallback):  # type: ignore[misc]
             raise ValueError("only the first rank seals")
         if attempt.newest is not None and attempt.newest.bundle.step >= step:
             return  # the run was finished when it was started, or the epoch's end saves what was just saved
+        require_all_ranks(folder, self._ranks.size)
         followed = self._begun.given.followed
         position = json.loads(json.dumps(followed.state_dict()["position"]))
         statements = Statements(

@@ -13,12 +13,14 @@ class EventKind:
         name: as it stands in the journal.
         meaning: what has happened when it is written.
         values: what it must say; more may be said.
+        also: what accounting uses where it is said.
         urgent: whether it is made durable at once, because what follows may not wait for the next batch.
     """
 
     name: str
     meaning: str
     values: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     urgent: bool = False
 
 
@@ -32,16 +34,29 @@ EVENTS: dict[str, EventKind] = {
         EventKind(
             REOPENED, "another process goes on; its monotonic clock has another zero", ("dropped_bytes",)
         ),
-        EventKind("attempt-started", "the attempt was registered", ("run", "ordinal"), urgent=True),
+        EventKind(
+            "attempt-started",
+            "the attempt was registered, so many seconds after its process began",
+            ("run", "ordinal"),
+            also=("process_seconds",),
+            urgent=True,
+        ),
         EventKind("decision", "where to start was decided, and why", ("outcome",), urgent=True),
         EventKind("restore-begun", "the chosen bundle is being read", ("bundle", "step")),
         EventKind("restore-ended", "its state is in place, or is not", ("bundle", "step", "outcome")),
         EventKind(
             "steps",
-            "these steps were executed: a range, both ends included, and the seconds they took",
+            "these steps were executed: a range, both ends included, the seconds they took, and how many of these "
+            "they waited for their data",
             ("first", "last", "seconds"),
+            also=("waited",),
         ),
-        EventKind("save-asked", "a save was asked for: training stands still from here on", ("step",)),
+        EventKind(
+            "save-asked",
+            "a save was asked for: training stands still from here on, perhaps until the bundle exists",
+            ("step",),
+            also=("waits",),
+        ),
         EventKind("save-state-ready", "the state is captured: training goes on", ("step",)),
         EventKind("save-durable", "every part would survive a power cut", ("step", "bundle")),
         EventKind(
@@ -51,7 +66,9 @@ EVENTS: dict[str, EventKind] = {
             urgent=True,
         ),
         EventKind("save-failed", "the save left no bundle", ("step", "reason"), urgent=True),
-        EventKind("notice", "a warning of the machine's end arrived", ("source",), urgent=True),
+        EventKind(
+            "notice", "a warning of the machine's end arrived", ("source",), also=("step",), urgent=True
+        ),
         EventKind("ended", "the attempt ended by itself", ("outcome", "step"), urgent=True),
     )
 }

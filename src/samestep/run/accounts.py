@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from samestep.bundle.carrying import read_carried
-from samestep.bundle.errors import StoreError
-from samestep.bundle.records import AttemptRecord
-from samestep.journal import JournalError, read_journal
-
-from .odometer import read
-from .session import odometer_path
+from samestep.bundle.history import attempts_of, unix
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from samestep.bundle.history import PastAttempt
     from samestep.bundle.store import Store
-    from samestep.journal import Event
-
-_MOST_ATTEMPTS = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,12 +82,7 @@ def lives_of(store: Store, folder: Path) -> list[Life]:
         store: of the run.
         folder: where journals of attempts on this machine lie; they reach further than what commits carried.
     """
-    records = [
-        record
-        for record, _ in zip(store.chain.backwards(store.chain.head()), range(_MOST_ATTEMPTS), strict=False)
-        if isinstance(record, AttemptRecord)
-    ]
-    return [_life(store, record, folder) for record in reversed(records)]
+    return [_life(past) for past in attempts_of(store, folder)]
 
 
 def accounts_of(lives: list[Life], step: int, now: float) -> Accounts:
@@ -127,35 +113,14 @@ def _seconds_until(accepted: int, first: int, last: int, seconds: float) -> floa
     return seconds * max(0, counted) / (last - first + 1)
 
 
-def _life(store: Store, record: AttemptRecord, folder: Path) -> Life:
-    events = _events(store, record.attempt, folder)
-    resumed = record.resumed.step if record.resumed else 0
-    pieces = [
-        (int(event.values["first"]), int(event.values["last"]), float(event.values["seconds"]))
-        for event in events
-        if event.event == "steps"
-    ]
-    began = _unix(record.written)
+def _life(past: PastAttempt) -> Life:
+    began = unix(past.record.written)
     return Life(
-        attempt=record.attempt,
-        resumed=resumed,
-        last=max([resumed, read(odometer_path(folder, record.attempt)), *(last for _, last, _ in pieces)]),
-        step_seconds=tuple(pieces),
+        attempt=past.record.attempt,
+        resumed=past.resumed,
+        last=past.reached,
+        step_seconds=tuple(past.ranges),
         began=began,
-        seen=max([began, *(_unix(event.at) for event in events[-1:])]),
-        ended=any(event.event == "ended" for event in events),
+        seen=max([began, *(unix(event.at) for event in past.events[-1:])]),
+        ended=any(event.event == "ended" for event in past.events),
     )
-
-
-def _events(store: Store, attempt: str, folder: Path) -> tuple[Event, ...]:
-    local = folder / f"{attempt}.jsonl"
-    try:
-        if local.exists():
-            return read_journal(local).events
-        return read_carried(store.storage, attempt).events
-    except (JournalError, StoreError):
-        return ()
-
-
-def _unix(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from samestep.contract import Component
 from samestep.state import Capture, restore
+from samestep.state.buffers import TrackedBuffers
 from samestep.state.generators import TrackedRng
 from samestep.state.stateful import TrackedStateful
 from samestep.state.tracking import track
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from .tracking import Tracking
 
 DATA, ACCUMULATION, RNG = "data", "accumulation", "rng"
+_BUFFERS = "{model}.buffers"
+"""Under which name a model's buffers are kept that its state dict leaves out."""
 
 
 class Capturing:
@@ -88,12 +93,19 @@ def _sources(tracking: Tracking, data: FollowedData | None, window: OpenWindow) 
     sources = [
         track(name, thing, Component(component), models=models) for name, component, thing in tracking.items()
     ]
+    sources += _buffers(tracking)
     if data is not None:
         sources.append(_Data(data))
     sources.append(_PerRank(ACCUMULATION, window, Component.ACCUMULATION))
     if RNG not in tracking.excused:
         sources.append(TrackedRng(RNG))
     return sources
+
+
+def _buffers(tracking: Tracking) -> list[Tracked]:
+    modules = {name: thing for name, _, thing in tracking.items() if isinstance(thing, torch.nn.Module)}
+    found = [TrackedBuffers(_BUFFERS.format(model=name), module) for name, module in modules.items()]
+    return [buffers for buffers in found if buffers.names]
 
 
 class _PerRank(TrackedStateful):

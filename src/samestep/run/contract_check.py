@@ -15,14 +15,18 @@ from torch.utils.data import DataLoader, Sampler
 from samestep.contract import Component
 
 from .errors import ContractOpen
-from .reachable import Names, alive, attributes, inside
+from .excuses import tail_of
+from .reachable import NAMELESS, Names, alive, attributes, inside
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from types import FrameType
+
+    from .excuses import Excused
 
 _AVERAGE = re.compile(r"(?:^|_)(?:ema|swa)|Ema|EMA|Averag|Polyak")
 _CONTAINERS = (dict, list)
+_MOST_HINTS = 5
 _PREFIX = re.compile(r"(?:^|(?<=\.))(?:module|_orig_mod|_fsdp_wrapped_module)\.")
 
 
@@ -66,15 +70,12 @@ def _kinds() -> list[_Kind]:
     ]
 
 
-def strays(
-    tracked: Iterable[Any], models: Iterable[Any], excused: Collection[str], frame: FrameType | None
-) -> list[Stray]:
-    """Return what is alive and has no row.
+def strays(tracked: Iterable[Any], models: Iterable[Any], frame: FrameType | None) -> list[Stray]:
+    """Return what is alive and not tracked.
 
     Args:
         tracked: everything that the user has named.
         models: the modules among it.
-        excused: names that the user has said to be rebuilt or irrelevant.
         frame: of the script, to find out what it calls things.
     """
     tracked, models = list(tracked), list(models)
@@ -96,31 +97,39 @@ def strays(
     ]
     loaders = [thing for thing in living if isinstance(thing, DataLoader)]
     warned = [_warning(names, thing) for thing in _sources_of_chance(names, [*tracked, *loaders])]
-    return [one for one in _distinct([*needed, *warned]) if one.name not in excused]
+    return _distinct([*needed, *warned])
 
 
-def require_rows(found: Iterable[Stray]) -> None:
+def require_rows(excused: Excused) -> None:
     """Refuse to start while something that a training needs has no row.
 
     Raises:
-        ContractOpen: the message names everything, the hint what to write.
+        ContractOpen: the message names everything, the hint what to write for each.
     """
-    needed = [one for one in found if one.needed]
+    needed = [one for one in excused.left if one.needed]
     if not needed:
         return
-    first = needed[0]
+    more = [f"and for {len(needed) - _MOST_HINTS} more"] if len(needed) > _MOST_HINTS else []
     raise ContractOpen(
-        f"nobody has said what becomes of {', '.join(map(str, needed))}",
-        hint=(
-            f"name each: Run(..., {_argument(first)}={first.name}) or run.track({first.name!r}, object) to save it, "
-            f"run.rebuilt({first.name!r}, by=..., check=...) if a restart makes it anew, "
-            f"run.irrelevant({first.name!r}, because=...) if it does not matter"
-        ),
+        "; ".join([f"nobody has said what becomes of {', '.join(map(str, needed))}", *excused.offers]),
+        hint="\n".join(["say before the loop begins", *map(_what_to_say, needed[:_MOST_HINTS]), *more]),
     )
 
 
-def _argument(stray: Stray) -> str:
-    return next(kind.argument for kind in _kinds() if kind.component is stray.component)
+def _what_to_say(stray: Stray) -> str:
+    """Return the calls of which one is to be written for a stray, as they are written."""
+    name, argument = stray.name, next(one.argument for one in _kinds() if one.component is stray.component)
+    thing = "object" if NAMELESS in name else name
+    if stray.component is Component.DATA_POSITION:
+        return (
+            f"  run.irrelevant({name!r}, because='only evaluations read it') if the training takes no batches "
+            f"from it, Run(..., {argument}={thing}) if it does"
+        )
+    return (
+        f"  Run(..., {argument}={thing}) or run.track({tail_of(name)!r}, {thing}) to save it, "
+        f"run.rebuilt({name!r}, by=..., check=...) if a restart makes it anew, "
+        f"run.irrelevant({name!r}, because='...') if it does not matter"
+    )
 
 
 def _is_called_average(cls: type) -> bool:

@@ -8,7 +8,11 @@ import torch
 
 from samestep import data
 
+from .sharing import share_of
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from samestep.data import FollowedData, Replayability
     from samestep.state.ranks import Ranks
 
@@ -16,7 +20,13 @@ _SEEDS = 2**63
 
 
 def follow(
-    loader: Any, ranks: Ranks, *, seed: int | None, version: str | None, replay: Replayability | None
+    loader: Any,
+    ranks: Ranks,
+    *,
+    seed: int | None,
+    version: str | None,
+    replay: Replayability | None,
+    models: Iterable[torch.nn.Module] = (),
 ) -> FollowedData | None:
     """Return the loader's data in an order that can be gone back to; see ``samestep.data.follow``.
 
@@ -26,6 +36,7 @@ def follow(
         seed: of the order; None to take the one that the script has given torch, which draws nothing.
         version: of the data, in the user's own words.
         replay: what the user knows of a stream.
+        models: that are trained; by them ranks are known that work on each batch together.
 
     Raises:
         DataError: the loader cannot be followed.
@@ -34,7 +45,7 @@ def follow(
         return None
     own = torch.initial_seed() % _SEEDS if seed is None else seed
     shared = int(ranks.exchange(str(own).encode())[0])
-    world = (ranks.rank, ranks.size)
+    world = share_of(models, ranks)
     return data.follow(loader, seed=shared, world=world, version=version, replay=replay)
 
 

@@ -17,10 +17,11 @@ from .progress import Pace
 from .stopping import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from .boundary import Boundary
     from .capturing import Capturing
+    from .counters import Counters
     from .gradients import OpenWindow
     from .overlapping import Overlapping
     from .policies import Timer
@@ -49,6 +50,7 @@ class Life:
         stopping: hears of notices.
         agreed: makes the ranks agree on what some noticed.
         timer: says when a save is due.
+        counters: looks for what nobody has named.
         progress: shows lines.
         scalars: what was logged.
         facts: returns what a bundle of this moment says.
@@ -71,6 +73,7 @@ class Life:
         stopping: Stopping,
         agreed: Agreement | AgreementOfOne,
         timer: Timer,
+        counters: Counters,
         progress: Progress,
         scalars: Scalars,
         facts: Callable[[], Facts],
@@ -88,7 +91,7 @@ class Life:
         self._saver, self._capturing, self._boundary = saver, capturing, boundary
         self._stopping, self._agreed, self._timer, self._facts = stopping, agreed, timer, facts
         self._tolerant, self._overlap, self._background = tolerant, overlap, background
-        self._pace, self._costs = Pace(step), StepCosts()
+        self._counters, self._pace, self._costs = counters, Pace(step), StepCosts()
         self._noted = self._stepped = time.monotonic()
         self._saved_at = (saved_step, self.micro_steps)
         self._asked_at: tuple[int, int] | None = None
@@ -108,9 +111,16 @@ class Life:
         if finished:
             self.step += 1
             self._finished_step()
+            self._counters.look()
             if not self._prepared:
                 self._prepare()
         return finished
+
+    def batches(self, source: Iterable[Any]) -> Iterator[Any]:
+        """Yield the batches that ``source`` gives, each of which is used inside a step."""
+        for batch in self._pace.batches(source):
+            self.inside = True
+            yield batch
 
     def look(self) -> None:
         """See what has come in since the last boundary: outcomes of saves, notices, the time.
@@ -134,7 +144,7 @@ class Life:
     @property
     def due(self) -> bool:
         """Whether a save is due, by the policy or by a notice, and can be made now."""
-        return self._may_save and (self._due or self._notice is not None)
+        return (self._due or self._notice is not None) and self._may_save
 
     @property
     def _may_save(self) -> bool:
@@ -181,8 +191,8 @@ class Life:
         self._pace.pause()
         taken = self._pace.take()
         if taken is not None:
-            first, last, seconds = taken
-            self.session.note("steps", first=first, last=last, seconds=seconds)
+            said = taken._asdict()
+            self.session.note("steps", **{name: value for name, value in said.items() if value is not None})
 
     # -- saves -------------------------------------------------------------------------------------------------
 
@@ -204,7 +214,7 @@ class Life:
         self._wanted = self._wanted_whole = False
         asked = time.monotonic()
         self._note_steps(asked)
-        self.session.note("save-asked", step=self.step)
+        self.session.note("save-asked", step=self.step, waits=wait or not self._background)
         before = self._saver.wait()  # one in flight: the training waits rather than memory grows
         if before is not None:
             self._settle(before)

@@ -6,14 +6,15 @@ import dataclasses
 import re
 from typing import Protocol
 
+from samestep.contract.durations import seconds_in
+from samestep.ledger.intervals import daly_interval
+
 from .errors import RunError
-from .intervals import best_interval
 
 ASSUMED_LIFE_SECONDS = 8 * 3600.0
 """Mean life of a machine of which nothing is known."""
 
-_TEXT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>steps?|s|sec|seconds?|m|min|minutes?|h|hours?)")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_STEPS = re.compile(r"(\d+)\s*steps?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,15 +75,16 @@ def policy_of(save: int | str | Every | Auto | None) -> Policy:
         return Auto()
     if isinstance(save, int) and not isinstance(save, bool):
         return Every(steps=save)
-    match = _TEXT.fullmatch(save.strip().lower()) if isinstance(save, str) else None
-    if match is None:
+    text = save.strip().lower() if isinstance(save, str) else ""
+    if steps := _STEPS.fullmatch(text):
+        return Every(steps=int(steps[1]))
+    seconds = seconds_in(text)
+    if seconds is None:
         raise RunError(
             f"save={save!r} says nothing of when to save",
             hint='a number of steps, a text such as "10 min", "auto", samestep.Every(…) or samestep.Auto(…)',
         )
-    if match["unit"].startswith("step"):
-        return Every(steps=int(float(match["number"])))
-    return Every(seconds=float(match["number"]) * _SECONDS[match["unit"][0]])
+    return Every(seconds=seconds)
 
 
 class Timer(Protocol):
@@ -173,7 +175,7 @@ class AutoTimer:
         """See ``Timer``; an interruption costs what was done since the beginning of the last save that exists."""
         self._costs = [*self._costs[-4:], added_seconds]
         cost = sum(self._costs) / len(self._costs)
-        best = best_interval(cost, self.mean_life_seconds)
+        best = daly_interval(cost, self.mean_life_seconds)
         affordable = max(best, cost / self._policy.max_share, until_committed)
         self.interval_seconds = max(
             min(affordable, self._policy.max_loss_seconds - until_committed), until_committed

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+_Batch = TypeVar("_Batch")
 
 _ON_TERMINAL_SECONDS = 0.5
 _IN_LOG_SECONDS = 30.0
@@ -81,6 +83,21 @@ class Progress:
             self._open = False
 
 
+class Taken(NamedTuple):
+    """Steps that were executed.
+
+    Attributes:
+        first, last: both ends included.
+        seconds: that they took.
+        waited: of these, for their data; None when the run does not give the batches.
+    """
+
+    first: int
+    last: int
+    seconds: float
+    waited: float | None
+
+
 class Pace:
     """Which steps were executed and how long they took, summed up until somebody takes it."""
 
@@ -88,6 +105,7 @@ class Pace:
         self._first = step + 1
         self._last = step
         self._seconds = 0.0
+        self._waited: float | None = None
         self._mark = time.monotonic()
 
     def begin(self) -> None:
@@ -104,12 +122,25 @@ class Pace:
         """A step is finished."""
         self._last = step
 
-    def take(self) -> tuple[int, int, float] | None:
-        """Return the first and last step and their seconds since the last call; None when there were none."""
+    def batches(self, source: Iterable[_Batch]) -> Iterator[_Batch]:
+        """Yield what ``source`` gives, and take note of how long it is waited for; up to the first is no step yet."""
+        asked = time.monotonic()
+        for batch in source:
+            if self._waited is None:
+                self._waited = 0.0
+                self.begin()
+            else:
+                self._waited += time.monotonic() - asked
+            yield batch
+            asked = time.monotonic()
+
+    def take(self) -> Taken | None:
+        """Return what was executed since the last call; None when there was nothing."""
         if self._last < self._first:
             return None
-        taken = (self._first, self._last, self._seconds)
+        taken = Taken(self._first, self._last, self._seconds, self._waited)
         self._first, self._seconds = self._last + 1, 0.0
+        self._waited = None if self._waited is None else 0.0
         return taken
 
 

@@ -14,6 +14,8 @@ _MOST_NAMES = 2000
 _MOST_INSIDE = 400
 _DEPTH = 3
 _CONTAINERS = (dict, list, tuple, set)
+NAMELESS = " without a name"
+"""How the name of something ends that nothing in the script refers to by a name."""
 
 
 def alive(is_wanted: Callable[[type], bool]) -> list[Any]:
@@ -74,7 +76,7 @@ class Names:
     def of(self, thing: Any) -> str:
         """Return the name of ``thing``, or that of its type where it has none."""
         name, _ = self._named.get(id(thing), ("", None))
-        return name or f"a {type(thing).__name__} without a name"
+        return name or f"a {type(thing).__name__}{NAMELESS}"
 
     def things(self) -> list[Any]:
         """Return everything that has a name."""

@@ -17,6 +17,7 @@ from samestep.bundle.store import Store
 from .errors import MethodChanged
 from .method import require_same
 from .ranks import from_first
+from .session import process_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,11 +42,13 @@ class Wishes:
         policy: ``fallback`` or ``strict``, see ``Store.select``.
         transfer: another number of ranks or another kind of device is allowed.
         begin_again: why the run begins afresh although nothing in its store can be used.
+        ranks_fixed: why the number of ranks may not change, not even where a transfer is allowed.
     """
 
     policy: str = "fallback"
     transfer: bool = False
     begin_again: str = ""
+    ranks_fixed: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +144,13 @@ class Beginning:
         made = from_first(self._ranks, register)
         session = self._session(store, first[0][1] if first else None, made["attempt"], made["ordinal"])
         for decision, attempt, reason in first:
-            session.note("attempt-started", run=store.run.id, ordinal=attempt.ordinal, reason=reason)
+            session.note(
+                "attempt-started",
+                run=store.run.id,
+                ordinal=attempt.ordinal,
+                reason=reason,
+                process_seconds=process_seconds(),
+            )
             session.note("decision", **msgspec.to_builtins(decision))
         return session, int(made["number"])
 
@@ -209,6 +218,7 @@ class Beginning:
         device = manifest.environment.get("device", self._here.device)
         changes = []
         if manifest.world.size != self._ranks.size:
+            self._refuse_fixed(manifest, bundle)
             changes.append(f"from {manifest.world.size} to {self._ranks.size} ranks")
         if device != self._here.device:
             changes.append(f"from {device} to {self._here.device}")
@@ -218,6 +228,15 @@ class Beginning:
                 hint="Run(..., transfer=True) allows it, and the run keeps a record of it",
             )
         return f"transfer {' and '.join(changes)}" if changes else ""
+
+    def _refuse_fixed(self, manifest: Manifest, bundle: str) -> None:
+        if self._wishes.ranks_fixed:
+            raise MethodChanged(
+                f"{bundle} was made by {manifest.world.size} ranks and here are {self._ranks.size}: "
+                f"{self._wishes.ranks_fixed}",
+                hint=f"start it with {manifest.world.size} ranks, or begin another run from its weights: "
+                "samestep.load_weights(model, root)",
+            )
 
     def _bundle(self, store: Store, number: int) -> Bundle:
         record = store.chain.read(number)

@@ -230,9 +230,7 @@ class Run:
         life = self._begun()
         if self._followed is None:
             raise RunError("there is nothing to take batches from", hint="Run(..., data=loader)")
-        for batch in self._followed.epoch():
-            life.inside = True
-            yield batch
+        yield from life.batches(self._followed.epoch())
 
     def restore(self) -> int:
         """Put everything in place that the run goes on from; return how many steps are complete.

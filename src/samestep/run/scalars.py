@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import math
@@ -15,7 +16,7 @@ from samestep.journal.durable import make_folder
 from .errors import RunError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 Sink = "Callable[[int, Mapping[str, float]], None]"
@@ -23,6 +24,10 @@ TENSORBOARD, WANDB = "tensorboard", "wandb"
 
 _BUFFER = 200
 _BUFFER_SECONDS = 1.0
+
+
+class Unreceived(Exception):  # noqa: N818 - what happened reads better than a suffix
+    """A package that numbers are passed on to has failed."""
 
 
 class Scalars:
@@ -36,7 +41,8 @@ class Scalars:
 
     Attributes:
         latest: the numbers logged last, by name.
-        problem: what kept lines from being written, which is no reason to stop a training; empty while nothing has.
+        problem: what kept lines from being written or passed on, which is no reason to stop a training; empty while
+            nothing has.
     """
 
     def __init__(self, path: Path, sinks: Sequence[Any] = ()) -> None:
@@ -70,11 +76,18 @@ class Scalars:
         for step, at, held in waiting:
             numbers = {name: _number(name, value) for name, value in held.items()}
             self.latest |= numbers
-            for sink in self._sinks:
-                sink(step, numbers)
+            self._pass_on(step, numbers)
             lines.append(json.dumps({"step": step, "at": at, **{n: _shown(v) for n, v in numbers.items()}}))
         if lines:
             self._append("\n".join(lines) + "\n")
+
+    def _pass_on(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Call every sink; errors of a function that the user wrote are the user's to see."""
+        for sink in self._sinks:
+            try:
+                sink(step, numbers)
+            except Unreceived as error:
+                self.problem = str(error)
 
     def _append(self, text: str) -> None:
         try:
@@ -85,25 +98,25 @@ class Scalars:
             self.problem = f"{self.path} cannot be written: {error.strerror}"
 
 
-def sinks_of(log_to: str | Sequence[Any] | None, folder: Path) -> list[Any]:
+def sinks_of(log_to: str | Sequence[Any] | None, folder: Path, step: int = 0) -> list[Any]:
     """Return what scalars are passed on to.
 
     Args:
         log_to: ``tensorboard``, ``wandb``, functions of a step and its numbers, or several of these. None to pass
             them on to a W&B run that the script has begun, if there is one.
         folder: where TensorBoard files go.
+        step: that the attempt goes on from: TensorBoard drops what an interrupted attempt logged beyond.
 
     Raises:
-        RunError: it names something else, or what is not installed.
+        RunError: it names something else, what is not installed, or W&B without a run.
     """
     if log_to is None:
-        wandb = sys.modules.get(WANDB)
-        return [_wandb] if getattr(wandb, "run", None) is not None else []
+        return [_wandb] if _has_wandb_run() else []
     wanted = [log_to] if isinstance(log_to, str) or callable(log_to) else list(log_to)
-    return [_sink(one, folder) for one in wanted]
+    return [_sink(one, folder, step) for one in wanted]
 
 
-def _sink(wanted: Any, folder: Path) -> Any:
+def _sink(wanted: Any, folder: Path, step: int) -> Any:
     if callable(wanted):
         return wanted
     if wanted not in (TENSORBOARD, WANDB):
@@ -114,24 +127,47 @@ def _sink(wanted: Any, folder: Path) -> Any:
         raise RunError(
             f"log_to={wanted!r}: {wanted} is not installed", hint=f"pip install {wanted}"
         ) from error
-    return _wandb if wanted == WANDB else _tensorboard(folder)
+    if wanted == TENSORBOARD:
+        return _tensorboard(folder, step)
+    if not _has_wandb_run():
+        raise RunError(
+            "log_to='wandb', and no W&B run has begun", hint="wandb.init(...) before the loop begins"
+        )
+    return _wandb
 
 
-def _tensorboard(folder: Path) -> Any:
+def _has_wandb_run() -> bool:
+    return getattr(sys.modules.get(WANDB), "run", None) is not None
+
+
+def _tensorboard(folder: Path, step: int) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
-    writer: Any = SummaryWriter(str(folder))
+    writer: Any = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
     def write(step: int, numbers: Mapping[str, float]) -> None:
-        for name, number in numbers.items():
-            writer.add_scalar(name, number, step)
-        writer.flush()
+        with _received(TENSORBOARD):
+            for name, number in numbers.items():
+                writer.add_scalar(name, number, step)
+            writer.flush()
 
     return write
 
 
 def _wandb(step: int, numbers: Mapping[str, float]) -> None:
-    sys.modules[WANDB].log(dict(numbers), step=step)
+    with _received(WANDB):
+        sys.modules[WANDB].log(dict(numbers), step=step)
+
+
+@contextlib.contextmanager
+def _received(package: str) -> Iterator[None]:
+    """Turn whatever a package raises into one error that says whose it is."""
+    try:
+        yield
+    except Exception as error:
+        raise Unreceived(
+            f"{package} did not take what was logged: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _held(name: str, value: Any) -> Any:

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from samestep.bundle.carrying import Carrier
-from samestep.bundle.storage.local import LocalStorage
+from samestep.bundle.history import logs_folder
 from samestep.journal import Journal, JournalError
-
-from .odometer import Odometer
+from samestep.journal.odometer import Odometer, odometer_path
 
 if TYPE_CHECKING:
     from samestep.bundle.attempts import Attempt
     from samestep.bundle.bundles import Bundle
-    from samestep.bundle.storage.base import Storage
     from samestep.bundle.store import Store
-
-LOGS = "logs"
-"""Folder of a run's root on local disk with what no bundle rests on: journals as written, scalars."""
-
 
 _FLUSH_SECONDS = 5.0
 """Most seconds of the journal that a power cut takes, as long as something is noted."""
@@ -112,13 +107,10 @@ class Session:
             self._journal.close()
 
 
-def odometer_path(folder: Path, attempt: str) -> Path:
-    """Return the file with the last step that an attempt executed."""
-    return folder / f"{attempt}.step"
-
-
-def logs_folder(storage: Storage, run: str) -> Path:
-    """Return where journals and scalars of a run lie on this machine."""
-    if isinstance(storage, LocalStorage):
-        return storage.root / LOGS
-    return Path(".samestep") / LOGS / run
+def process_seconds() -> float:
+    """Return how long ago this process began; 0.0 where the system does not say so."""
+    try:
+        started = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - int(started) / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, AttributeError, IndexError):
+        return 0.0

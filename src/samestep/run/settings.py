@@ -89,6 +89,11 @@ def checked(
     )
 
 
+def with_ranks_fixed(settings: Settings, because: str) -> Settings:
+    """Return settings that refuse another number of ranks also where a transfer is allowed."""
+    return dataclasses.replace(settings, wishes=dataclasses.replace(settings.wishes, ranks_fixed=because))
+
+
 def _choice(name: str, given: object, choices: Sequence[object]) -> None:
     if given not in choices:
         raise RunError(f"{name}={given!r} is unknown", hint=f"one of {', '.join(map(repr, choices))}")

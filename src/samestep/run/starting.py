@@ -16,15 +16,19 @@ import torch
 
 from samestep import __version__
 from samestep.bundle.manifest import Data, World
+from samestep.bundle.storage.objects import MEMORY
 from samestep.contract import Component
+from samestep.ledger.intervals import mean_life
 
 from .accounts import interrupted_lives, lives_of
 from .boundary import Boundary
 from .capturing import Capturing
 from .contract_check import require_rows, strays
+from .counters import COUNTERS, Counters, counters_of
+from .errors import RunError
+from .excuses import without_excused
 from .following import described, follow
 from .gradients import OpenWindow
-from .intervals import mean_life
 from .life import Life
 from .method import describe
 from .overlapping import Overlapping
@@ -36,6 +40,7 @@ from .rows import rows_of
 from .saver import Facts, Outcome, Saver
 from .scalars import Scalars, sinks_of
 from .session import Session
+from .sharing import regrouped
 from .stopping import Signals, Stopping
 
 if TYPE_CHECKING:
@@ -101,13 +106,18 @@ class Starting:
         self._tracking.close()
         ranks = join(self._settings.limit_seconds)
         progress = Progress(shown=self._settings.progress and ranks.rank == 0, total=self._settings.steps)
+        _look_at_place(self._storage, ranks, progress)
         self._check_contract(frame, progress)
+        if said := regrouped(self._modules(), ranks):
+            progress.say(said)
+        counters = Counters(frame if ranks.rank == 0 else None, self._tracking.excused, progress.say)
         self._data = follow(
             self._loader,
             ranks,
             seed=self._settings.seed,
             version=self._settings.data_version,
             replay=self._settings.replay,
+            models=self._modules(),
         )
         method = describe(self._tracking.described())
         if self._loader is not None:
@@ -128,17 +138,22 @@ class Starting:
             self._origin.load(self._tracking, begun.session)
         for name, rebuilt in self._tracking.rebuilt.items():
             rebuilt.run(name)
-        self._life = self._made(begun, here, capturing, progress, ranks)
+        self._life = self._made(begun, here, capturing, progress, ranks, counters=counters)
         return Started(self._life, self._data, begun.bundle)
+
+    def _modules(self) -> list[torch.nn.Module]:
+        models = self._tracking.of(Component.WEIGHTS).values()
+        return [model for model in models if isinstance(model, torch.nn.Module)]
 
     def _check_contract(self, frame: FrameType | None, progress: Progress) -> None:
         things = [*self._tracking.things, *self._tracking.framework]
         things += [] if self._loader is None else [self._loader]
-        found = strays(
-            things, list(self._tracking.of(Component.WEIGHTS).values()), self._tracking.excused, frame
-        )
-        require_rows(found)
-        for one in found:
+        found = strays(things, list(self._tracking.of(Component.WEIGHTS).values()), frame)
+        excused = without_excused(found, self._tracking.excused)
+        require_rows(excused)
+        for sentence in excused.taken:
+            progress.say(sentence)
+        for one in excused.left:
             progress.say(f"warning: {one} is not tracked: what it draws after a restart may differ")
 
     def _restore(self, capturing: Capturing, bundle: Bundle, storage: Storage) -> None:
@@ -149,7 +164,16 @@ class Starting:
             allow_extra=self._settings.allow_extra,
         )
 
-    def _made(self, begun: Begun, here: Here, capturing: Capturing, progress: Progress, ranks: Ranks) -> Life:
+    def _made(
+        self,
+        begun: Begun,
+        here: Here,
+        capturing: Capturing,
+        progress: Progress,
+        ranks: Ranks,
+        *,
+        counters: Counters,
+    ) -> Life:
         settings, session = self._settings, begun.session
         step = begun.bundle.step if begun.bundle else 0
         tolerant, limit = settings.on_save_error == "continue", settings.limit_seconds
@@ -159,7 +183,9 @@ class Starting:
         stopping = Stopping([Signals()] if settings.notices is None else settings.notices)
         optimizers = self._tracking.of(Component.OPTIMIZER).values()
         boundary = Boundary(optimizers, self._tracking.of(Component.SCALER).values())
-        facts = _Manifest(self, here, capturing.components, ranks)
+        facts = _Manifest(self, here, capturing.components, ranks, counters)
+        if begun.bundle is not None:
+            counters.resumed(counters_of(begun.bundle.manifest), step)
         life = Life(
             session=session,
             saver=saver,
@@ -168,8 +194,9 @@ class Starting:
             stopping=stopping,
             agreed=agreement(),
             timer=self._timer(session, step, ranks),
+            counters=counters,
             progress=progress,
-            scalars=self._scalars(session, ranks),
+            scalars=self._scalars(session, ranks, step),
             facts=facts,
             tolerant=tolerant,
             overlap=Overlapping(
@@ -208,14 +235,14 @@ class Starting:
         life = float(from_first(ranks, learned))
         return timer_of(self._settings.policy, step, time.monotonic(), learned_life_seconds=life)
 
-    def _scalars(self, session: Session, ranks: Ranks) -> Scalars:
+    def _scalars(self, session: Session, ranks: Ranks, step: int) -> Scalars:
         first = ranks.rank == 0
         name = (
             _SCALARS.format(ordinal=session.ordinal)
             if first
             else f"rank-{ranks.rank}-{session.ordinal}.jsonl"
         )
-        sinks = sinks_of(self._settings.log_to, session.folder / "tensorboard") if first else []
+        sinks = sinks_of(self._settings.log_to, session.folder / "tensorboard", step) if first else []
         return Scalars(session.folder / name, sinks)
 
     def _alarm(self, outcome: Outcome) -> None:
@@ -249,8 +276,11 @@ class Starting:
 class _Manifest:
     """Says what a bundle of the moment is to say beside its parts."""
 
-    def __init__(self, starting: Starting, here: Here, components: set[str], ranks: Ranks) -> None:
+    def __init__(
+        self, starting: Starting, here: Here, components: set[str], ranks: Ranks, counters: Counters
+    ) -> None:
         self._starting, self._here, self._components, self._ranks = starting, here, components, ranks
+        self._counters = counters
         self._code = _code()
         self._environment = {
             "python": platform.python_version(),
@@ -267,12 +297,35 @@ class _Manifest:
         return Facts(
             step=life.step,
             contract=self._starting.contract(self._components),
-            progress={"micro_steps": life.micro_steps, "method": self._here.method},
+            progress={
+                "micro_steps": life.micro_steps,
+                "method": self._here.method,
+                COUNTERS: self._counters.told(),
+            },
             data=self._starting.data_record(),
             environment=self._environment,
             code=self._code,
             world=World(size=self._ranks.size),
         )
+
+
+def _look_at_place(storage: Storage, ranks: Ranks, progress: Progress) -> None:
+    """Say what bundles in memory are good for; several processes cannot share any.
+
+    Raises:
+        RunError: several would have to.
+    """
+    if not storage.url.startswith(MEMORY):
+        return
+    if ranks.size > 1:
+        raise RunError(
+            f"{storage.url} is the memory of one process, and {ranks.size} ranks train here",
+            hint="name a folder or a bucket that all of them reach",
+        )
+    progress.say(
+        f"warning: bundles in {storage.url} are gone when this process ends, and no restart can go on from them: "
+        "this is for trying things out"
+    )
 
 
 def _code() -> dict[str, str]:

@@ -11,7 +11,7 @@ from torch.optim.swa_utils import AveragedModel
 from samestep.contract.words import Component
 from samestep.state import leaves
 from samestep.state.errors import StateError
-from samestep.state.naming import bare, canonical_names, check_trained, live_entries, not_persistent
+from samestep.state.naming import bare, buffers_left_out, canonical_names, check_trained, live_entries
 from samestep.state.seam import Stored
 from samestep.state.tracked import Fresh, Tracked, asked, class_name, shown
 
@@ -41,9 +41,9 @@ class TrackedModule(Tracked):
         aliases = leaves.encode(self.read(), at=name).aliases
         self.notes = {"aliases": aliases} if aliases else {}
         check_trained(name, module)
-        rebuilt = not_persistent(module)
-        if rebuilt:
-            self.notes["not_persistent"] = rebuilt[:_FEW]
+        left_out = list(buffers_left_out(module))
+        if left_out:
+            self.notes["not_persistent"] = left_out[:_FEW]
 
     def read(self) -> dict[str, Any]:
         """Return the state dict with the parameters themselves; see ``Tracked``."""

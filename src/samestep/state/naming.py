@@ -71,12 +71,17 @@ def live_entries(module: nn.Module) -> dict[str, Any]:
     return {names[key]: value for key, value in entries.items()}
 
 
-def not_persistent(module: nn.Module) -> list[str]:
-    """Return the names of buffers that are no part of the state; the program has to build them again."""
-    buffers = dict(module.named_buffers(remove_duplicate=False))
-    names = canonical_names(module, buffers)
+def buffers_left_out(module: nn.Module) -> dict[str, tuple[nn.Module, str]]:
+    """Return the buffers that are no part of the state: by canonical name, the module and the attribute of each."""
+    homes = {
+        f"{path}.{leaf}" if path else leaf: (part, leaf)
+        for path, part in module.named_modules(remove_duplicate=False)
+        for leaf, buffer in part._buffers.items()  # noqa: SLF001 - named_buffers leaves out those that are None
+        if buffer is not None or leaf in part._non_persistent_buffers_set  # noqa: SLF001
+    }
+    names = canonical_names(module, homes)
     kept = live_entries(module)
-    return [names[key] for key in buffers if names[key] not in kept]
+    return {names[key]: home for key, home in homes.items() if names[key] not in kept}
 
 
 def check_trained(name: str, module: nn.Module) -> None:

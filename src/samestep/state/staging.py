@@ -64,14 +64,16 @@ class Staged:
         self.events: list[torch.cuda.Event] = []
         self.watched: list[tuple[torch.Tensor, int]] = []
         self._changed: bool | None = None
+        self._looking = threading.Lock()
 
     def guard(self) -> None:
         """Return when the tensors may change; a device is told to wait instead of this thread."""
         for event in self.events:
             torch.cuda.current_stream(event.device).wait_event(event)
         self._join()
-        if self._changed is None:
-            self._changed = self._differs()
+        with self._looking:  # who calls second must not change anything before the first has looked
+            if self._changed is None:
+                self._changed = self._differs()
 
     def wait(self) -> None:
         """Return when everything is copied."""

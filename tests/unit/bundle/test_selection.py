@@ -140,6 +140,26 @@ def test_the_policy_strict_has_nothing_against_bundles_that_are_no_candidates():
     assert older.id not in store.select().text()
 
 
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (lambda _: None, "state/optimizer.bin is missing"),
+        (lambda data: data[:-1], "state/optimizer.bin is truncated"),
+        (lambda data: data + b"!", "state/optimizer.bin is too long"),
+    ],
+    ids=["missing", "shorter", "longer"],
+)
+@pytest.mark.parametrize("policy", ["fallback", "strict"])
+def test_the_first_line_of_a_refusal_names_the_damaged_part(how, said, policy):
+    storage = MemoryStorage()
+    store, attempt = started(storage)
+    bundle = save(attempt, 1)
+    lose(storage, bundle, "state/optimizer.bin", how)
+    with pytest.raises(AllDamaged) as raised:
+        store.select(policy=policy).required()
+    assert f"{bundle.id}: {said}" in raised.value.message.splitlines()[0]
+
+
 def test_empty_is_another_answer_than_all_damaged():
     storage = MemoryStorage()
     store, attempt = started(storage)

@@ -599,6 +599,13 @@ def test_finished_run_that_goes_on():
     assert (defects(judgement), judgement.observation.outcome) == (["steps-after-finish"], Outcome.DIFFERENT)
 
 
+UNUSUAL_NAME = """Traceback (most recent call last):
+  File "train.py", line 3, in main
+    run.restore()
+pkg.errors.AllDamaged: nothing there can be used
+  set aside ckpt-8: optimizer.pt has 3 bytes of 9"""
+
+
 @pytest.mark.parametrize(
     ("log", "outcome"),
     [
@@ -606,6 +613,7 @@ def test_finished_run_that_goes_on():
         ("error: cannot read the optimizer state", Outcome.REFUSED),
         ("cannot resume from ckpt-8: incomplete", Outcome.REFUSED),
         ("resuming from ckpt-8\nEOFError: Ran out of input", Outcome.CRASHED),
+        (UNUSUAL_NAME, Outcome.REFUSED),
         (
             'Traceback (most recent call last):\n  File "train.py", line 3\n    load(out / "optimizer.pt")\nEOFError',
             Outcome.CRASHED,
@@ -725,6 +733,47 @@ def test_rank_that_is_gone_folds_its_data_into_the_world():
     judgement = judged([use_data(traces[0], [6, 7, 8, 9])], reference=reference)
     assert defects(judgement) == ["world-changed"]
     assert Component.DATA_POSITION in judgement.findings[0].components
+
+
+TRANSFER = Case("transfer", cut_step=10, whole_steps=[8], changed="--ranks 1")
+
+
+def dealt_out_anew(reference, step):
+    """One rank instead of two: it takes the samples of both in turn, and so all results differ."""
+    trace = resumed(reference.traces[0], step)
+    together = [
+        list(whole.steps[number].micro_steps[0].samples)
+        for number in range(step, 20)
+        for whole in reference.traces
+    ]
+    spoil_results(trace)
+    for number, record in enumerate(trace.steps):
+        record.micro_steps[0].samples = together[number]
+        record.micro_steps[0].inputs = batch(together[number])
+    return trace
+
+
+def test_transfer_to_fewer_ranks_holds_when_the_samples_of_all_go_on_in_order():
+    reference, _ = ranks(8)
+    judgement = judged([dealt_out_anew(reference, 8)], TRANSFER, reference=reference)
+    assert (defects(judgement), notes(judgement)) == ([], ["world-changed"])
+    assert judgement.observation.outcome is Outcome.SAME
+    assert "1 rank instead of 2" in judgement.observation.summary
+
+
+@pytest.mark.parametrize(
+    ("spoil", "named"),
+    [
+        (lambda trace: trace.steps[1].micro_steps[0].samples.reverse(), "world-changed"),
+        (fresh_optimizer, "optimizer-reset"),
+    ],
+    ids=["order", "optimizer"],
+)
+def test_transfer_to_fewer_ranks_that_loses_something_does_not_hold(spoil, named):
+    reference, _ = ranks(8)
+    trace = dealt_out_anew(reference, 8)
+    spoil(trace)
+    assert named in defects(judged([trace], TRANSFER, reference=reference))
 
 
 # Noise.

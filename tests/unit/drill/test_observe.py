@@ -10,7 +10,7 @@ from samestep.drill.observe import (
     samples_of,
     save_bursts,
 )
-from samestep.trace import EndRecord, Header, MicroStep, State, StepRecord, Trace
+from samestep.trace import EndRecord, Header, MicroStep, State, StepRecord, Trace, Update
 
 
 def step(index, samples=None, durable=(), inputs="", losses=(1.0,)):
@@ -116,6 +116,26 @@ def test_a_checkpoint_that_is_deleted_soon_was_not_written_in_the_background():
 def test_a_save_in_the_background_counts_when_it_is_done():
     facts = facts_of([trace(background(4, 5, 12))], [FOLDER_UNIT], is_log)
     assert (facts.save_steps, facts.newest_save(11), facts.newest_save(12)) == ([4], 0, 4)
+
+
+def taking_turns(optimizers, seen_at):
+    """Eight steps, an optimizer each; the save of step 2 is first seen at one of them."""
+    steps = [step(n, durable=["store/b-2/model.bin"] if n == seen_at else ()) for n in range(1, 9)]
+    for made, optimizer in zip(steps, optimizers * 8, strict=False):
+        made.updates = [Update(optimizer, "Adam")]
+    return facts_of([trace(steps)], [FOLDER_UNIT], is_log, {"store/b-2": 2})
+
+
+def test_a_step_that_a_checkpoint_tells_is_one_turn_of_all_optimizers():
+    told = taking_turns([0, 1], 4)
+    assert (told.save_steps, told.steps_each) == ([4], 2)
+
+
+def test_a_save_that_is_seen_late_is_still_of_the_step_that_it_tells():
+    late = taking_turns([0], 4)
+    assert (late.save_steps, late.steps_each, late.done(2)) == ([2], 1, 4)
+    slightly = taking_turns([0, 1], 3)
+    assert (slightly.save_steps, slightly.steps_each) == ([2], 1)
 
 
 def test_an_epoch_ends_where_samples_come_again():

@@ -20,6 +20,7 @@ from samestep.drill.judging.judgement import Judgement
 from samestep.drill.judging.selection import selection
 from samestep.drill.judging.stops import complaints, judge_stop, names_damage
 from samestep.drill.judging.summary import summary_of
+from samestep.drill.judging.world import FOLLOWS, transferred
 from samestep.drill.result import Observation
 
 if TYPE_CHECKING:
@@ -122,7 +123,11 @@ def judge(  # noqa: PLR0917 - each argument is another thing, and all are needed
             Observation(outcome=Outcome.INCONCLUSIVE, exit_code=ending.exit_code, summary=summary)
         )
     findings = [*selection(views, case), *_world(views, controls, ranks), *_across_ranks(_gathered(views))]
-    findings = _without_consequences(findings, case, changed_world=controls.keys() != ranks.keys())
+    moved = _transferred(views, controls, ranks, case)
+    if moved is not None:
+        findings = [moved, *(record for record in findings if record.slug not in FOLLOWS)]
+    unlike = moved is None and controls.keys() != ranks.keys()
+    findings = _without_consequences(findings, case, changed_world=unlike)
     return _verdict(views, findings, scene)
 
 
@@ -193,6 +198,17 @@ def _world(views: list[View], controls: dict[int, Trace], ranks: dict[int, Trace
             "world-changed", f"ranks went on from different steps: {shown}", rank=odd, step=_first_step(views)
         )
     ]
+
+
+def _transferred(
+    views: list[View], controls: dict[int, Trace], ranks: dict[int, Trace], case: Case
+) -> FindingRecord | None:
+    """Return the note on a transfer to another number of ranks that goes on as it should; None for anything else."""
+    steps = {view.resume_step for view in views}
+    if case.family != Family.TRANSFER or len(steps) != 1 or any(view.restarted for view in views):
+        return None
+    basis = steps.pop()
+    return None if basis is None else transferred(controls, ranks, basis)
 
 
 def _first_step(views: list[View]) -> int | None:

@@ -31,10 +31,11 @@ FUNCTION = re.compile(r'^\s*File ".*", line \d+, in (\w+)', re.MULTILINE)
 TELLING_LETTERS = 6
 """Shorter names (``model``, ``state``, ``data``) stand in too many functions to point at a file."""
 
-RAISED = re.compile(
-    r"^(\[?rank\d+\]?:?\s*)?([A-Za-z_][\w.]*\.)?[A-Z]\w*(Error|Exception|Exit|Warning|Interrupt)\b"
-)
-"""The line of a traceback that says what went wrong."""
+RANK = re.compile(r"^\[?rank\d+\]?:\s?")
+"""What torchrun puts before the lines of a traceback."""
+
+RAISED = re.compile(r"^([A-Za-z_][\w.]*\.)?[A-Z]\w*(Error|Exception|Exit|Warning|Interrupt)\b")
+"""A line that says what went wrong, by the usual name of an exception: also where its traceback is not shown."""
 
 COMPLAINT = re.compile(
     r"error|fail|damag|corrupt|missing|invalid|cannot|can't|could not|unable|not found|no such|truncat|incomplete|"
@@ -175,16 +176,18 @@ def complaints(log: str) -> list[str]:
     Source lines inside a traceback do not count: they name every file the loader knows.
     """
     found: list[str] = []
-    lines = log.splitlines()
-    raised = False
+    lines = [RANK.sub("", line) for line in log.splitlines()]
+    raised = shown = False  # shown: frames of a traceback, whose message comes next
     for place, line in enumerate(lines):
         echo = place > 0 and PLACE.match(lines[place - 1]) is not None
         if echo or FRAME.match(line) or PROGRESS_BAR.search(line) or not line.strip():
             continue
-        raised = raised or RAISED.match(line.strip()) is not None
         if line.startswith("Traceback"):
-            raised = False
-        elif raised or COMPLAINT.search(line):
+            raised, shown = False, True
+            continue
+        raised = raised or (shown and not line[0].isspace()) or RAISED.match(line.strip()) is not None
+        shown = shown and not raised
+        if raised or COMPLAINT.search(line):
             found.append(line.strip())
     return found
 

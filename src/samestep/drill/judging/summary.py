@@ -22,7 +22,8 @@ def summary_of(observation: Observation, findings: list[FindingRecord], ending: 
         return f"began again at step 0{_lost(observation)}"
     if outcome is Outcome.DIFFERENT:
         return _different(observation, case)
-    return _resumed(observation, case)
+    moved = next((f"; {record.evidence}" for record in findings if record.slug == "world-changed"), "")
+    return _resumed(observation, case) + moved
 
 
 def _inconclusive(observation: Observation, findings: list[FindingRecord], ending: Ending) -> str:

@@ -5,18 +5,34 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, NamedTuple
 
-from samestep.journal.durable import make_folder
+from .durable import make_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_FORMAT = struct.Struct("<q")
+_FORMAT = struct.Struct("<qd")
+
+
+class Shown(NamedTuple):
+    """What an odometer showed last.
+
+    Attributes:
+        step: that was executed; 0 when there is no odometer.
+        at: when, in seconds since 1970; 0.0 when that is not known.
+    """
+
+    step: int = 0
+    at: float = 0.0
+
+
+NOT_SHOWN = Shown()
 
 
 class Odometer:
-    """Keeps the number of the last step in shared memory backed by a file: a write costs nothing worth measuring.
+    """Keeps the last step in shared memory backed by a file: a write costs nothing worth measuring.
 
     It survives the end of the process, however sudden; a power cut it may not.
 
@@ -38,14 +54,19 @@ class Odometer:
             return
 
     def show(self, step: int) -> None:
-        """Note that ``step`` was executed."""
+        """Note that ``step`` was executed, and that it was now."""
         if self._memory is not None:
-            _FORMAT.pack_into(self._memory, 0, step)
+            _FORMAT.pack_into(self._memory, 0, step, time.time())
 
 
-def read(path: Path) -> int:
-    """Return the step that an odometer showed last; 0 when there is none."""
+def odometer_path(folder: Path, attempt: str) -> Path:
+    """Return the file with the last step that an attempt executed."""
+    return folder / f"{attempt}.step"
+
+
+def read_odometer(path: Path) -> Shown:
+    """Return what an odometer showed last."""
     try:
-        return int(_FORMAT.unpack(path.read_bytes())[0])
+        return Shown(*_FORMAT.unpack(path.read_bytes()))
     except (OSError, struct.error):
-        return 0
+        return NOT_SHOWN
