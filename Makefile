@@ -30,6 +30,7 @@ test-full: $(VENV)/.development ## the suite with the whole zoo, whose result ta
 	ZOO_ROWS=$(CURDIR)/build/zoo STORE_STATES_ROWS=$(CURDIR)/build/store-states.json $(PYTEST)
 	$(BIN)/python scripts/write_zoo.py build/zoo
 	$(BIN)/python scripts/write_store_states.py build/store-states.json
+	$(BIN)/python scripts/cost_validation.py
 
 lint: $(VENV)/.development ## ruff, mypy, import layers
 	$(BIN)/ruff check .

@@ -8,22 +8,30 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from click.testing import CliRunner
 
 from samestep import errors
 from samestep.cli.main import VERBS, cli
 from samestep.config import SETTING_NAMES, Settings, describe_setting
 from samestep.contract import FINDINGS, words
+from samestep.cost import inputs as cost_inputs
+from samestep.cost import keys
+from samestep.cost import result as cost_result
+from samestep.cost.offers import QUIRKS
 from samestep.drill import result
 from samestep.journal import EVENTS, JOURNAL_SCHEMA, Event
+from samestep.ledger import rows
 from samestep.trace import orders, records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from types import ModuleType
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 NOTE = "<!-- Written by scripts/write_reference.py from the code; do not edit. -->"
@@ -140,6 +148,27 @@ def drill_json_page() -> str:
     return _page(["# drill.json", NOTE, intro, *_records(ordered)])
 
 
+def cost_json_page() -> str:
+    """Return the fields of ``cost.json``, from the records that it is written from."""
+    structs = [value for module in (cost_result, rows, cost_inputs) for value in reversed(_structs(module))]
+    intro = (
+        f"Written by [`samestep cost`](../how-to/cost.md), schema `{cost_result.SCHEMA}`. Its JSON Schema is "
+        "[`schemas/cost.schema.json`](../../schemas/cost.schema.json). Fields are only ever added. A number that is "
+        "infinite, such as the end of a run that never ends, is `null`."
+    )
+    return _page(["# cost.json", NOTE, intro, *_records(structs)])
+
+
+def _structs(module: ModuleType) -> list[type]:
+    """Return the records of a module in the order in which they stand there."""
+    found = [
+        value
+        for _, value in inspect.getmembers(module, inspect.isclass)
+        if value.__module__ == module.__name__ and issubclass(value, msgspec.Struct)
+    ]
+    return sorted(found, key=lambda cls: inspect.getsourcelines(cls)[1])
+
+
 def trace_page() -> str:
     """Return the lines of a trace, from the records that they are written from."""
     names = (
@@ -175,7 +204,7 @@ def trace_page() -> str:
 def journal_page() -> str:
     """Return the lines of a journal and the events that are known."""
     rows = [
-        (f"`{kind.name}`", ", ".join(f"`{name}`" for name in kind.values), kind.meaning, _yes(kind.urgent))
+        (f"`{kind.name}`", _named(kind.values), _named(kind.also), kind.meaning, _yes(kind.urgent))
         for kind in EVENTS.values()
     ]
     events = (
@@ -191,7 +220,7 @@ def journal_page() -> str:
             *_journal_promises(),
             "## Events",
             events,
-            _table(("event", "says", "meaning", "urgent"), rows),
+            _table(("event", "says", "may say", "meaning", "urgent"), rows),
         ]
     )
 
@@ -253,9 +282,217 @@ def words_page() -> str:
     )
 
 
+_CASE = """\
+[work]
+tokens = 2_000_000_000
+per_step = 524_288
+
+[measured]
+step = { value = "2.1s", low = "2.0s", high = "2.4s", count = 500 }
+save = "4s"
+persist = "45s"
+restart = "6 min"
+
+[risk]
+mean = "4h"
+interruptions = 12
+observed = "2 days"
+wait = "20 min"
+
+[policy]
+capacity = "spot"
+deadline = "36h"
+
+[[offers]]
+provider = "my cloud"
+instance = "8 GPUs"
+on_demand = 24.0
+spot = 8.5
+priced = 2026-11-01
+"""
+
+
+def cost_inputs_page() -> str:
+    """Return what a prediction can be given, key by key, and what importers report."""
+    return _page(
+        [
+            "# Inputs of a prediction",
+            NOTE,
+            (
+                "What [`samestep cost`](../how-to/cost.md) is made from: a case file, what was measured, and offers. "
+                "Whatever cannot be meant is refused with its file, line and key: an unknown key, a negative or "
+                "missing price, a number that is not finite, a time without a time zone, several currencies."
+            ),
+            *_case_file(),
+            *_measured_file(),
+            *_journals_to_ledgers(),
+            *_offers(),
+        ]
+    )
+
+
+def _case_file() -> list[str]:
+    lives = {
+        f"risk.model = {name!r}": (keys.LIVES[name], kind)
+        for name, kind in zip(keys.LIVES, typing.get_args(cost_inputs.Lives), strict=True)
+    }
+    tables = {
+        "[work]": (keys.WORK, cost_inputs.Work),
+        "[measured]": (keys.MEASURED, cost_inputs.Measured),
+        "[risk]": (keys.RISK, cost_inputs.Risk),
+        **lives,
+        "[policy]": (keys.POLICY, cost_inputs.Policy),
+        "[[offers]]": (keys.OFFER, cost_inputs.Offer),
+    }
+    parts = [
+        "## Case file",
+        f"```toml\n{_CASE}```",
+        (
+            'TOML. A duration is a text such as `"90s"`, `"10 min"`, `"1h 30min"`, `"2 days"`, or a number of seconds. '
+            "A *measured* value is a number, or a table that also says how sure it is: "
+            '`{ value = "1.2s", low = "1.1s", high = "1.4s", count = 500, source = "pilot" }`. '
+            "What the file says by hand counts before what was measured of a run; what it leaves out of `[measured]` "
+            "and `[risk]` is taken from there."
+        ),
+        (
+            "At the top: `seed` (of every random draw), `paths` (simulated runs), `offers_from` (own tables of offers, "
+            "relative to the case file). `measured.from` names a file of measurements. `risk.model` is `exponential` "
+            "where nothing is said."
+        ),
+    ]
+    for title, (own, struct) in tables.items():
+        parts += [f"### `{title}`", _keys(own, struct)]
+    return parts
+
+
+def _keys(own: dict[str, keys.Key], struct: type) -> str:
+    described = _described(struct)
+    rows = [
+        (f"`{name}`", key.kind, key.unit, key.meaning or described.get(key.field, ""))
+        for name, key in own.items()
+    ]
+    return _table(("key", "written as", "unit", "meaning"), rows)
+
+
+def _measured_file() -> list[str]:
+    return [
+        "## File of measurements",
+        (
+            f"JSON, schema `{cost_inputs.MEASURED_SCHEMA}`. `step_seconds`, `save_seconds` and `restart_seconds` must "
+            "be there; what else is missing counts as zero. Seconds and bytes throughout."
+        ),
+        *_records([cost_inputs.Measured, cost_inputs.Quantity]),
+        "## What is measured where",
+        _table(
+            ("quantity", "from a run's store", "from a drill"),
+            [
+                (
+                    "`step_seconds`",
+                    "ranges of steps in journals, without waits for data",
+                    "steps of the controls, watched",
+                ),
+                (
+                    "`stall_seconds`",
+                    "waits in these ranges; not where the loop takes its batches by itself",
+                    "",
+                ),
+                ("`save_seconds`", "from asking for a save until its state was captured", ""),
+                (
+                    "`persist_seconds`",
+                    "from there until the commit; manifests where a journal ends before",
+                    "",
+                ),
+                ("`persist_share`", "ranges of steps during saves against ranges beside them", ""),
+                (
+                    "`restart_seconds`",
+                    "from the start of the process to its first step",
+                    "restarts of fresh processes, watched",
+                ),
+                ("`save_bytes`, `kept_bytes`", "manifests, and the records of commits and removals", ""),
+                ("`save_requests`", "objects that a commit has made, in an object store", ""),
+                ("`risk`", "attempts that were interrupted, and the running time of all", ""),
+            ],
+        ),
+        (
+            "An interruption is an attempt that left no word of its end, or left on a notice that no person gave. "
+            "Errors of the script, Ctrl-C and ends are none; their time counts as observed. A notice was *usable* when "
+            "the state of its step was committed before the end."
+        ),
+    ]
+
+
+def _journals_to_ledgers() -> list[str]:
+    sources = {
+        rows.Row.UNIQUE: "ranges of steps up to the step that the next attempt went on from",
+        rows.Row.REPEATED: "ranges of steps after it; the last ones from a file that outlives the process",
+        rows.Row.SAVING: "from asking for a save until training goes on",
+        rows.Row.RESTART: "from the start of the process to the first step, and the boot that is said",
+        rows.Row.NOTICE_TAIL: "from a notice to the end, steps taken out",
+        rows.Row.DATA_STALL: "waits inside of ranges of steps",
+        rows.Row.IDLE: "what is left of an attempt; in money also minimum charges and rounding",
+        rows.Row.CAPACITY_WAIT: "between the end of an attempt and the start of the next",
+        rows.Row.FALLBACK: "attempts that were said to have run on demand",
+        rows.Row.STORAGE: "bytes of bundles from commit to removal; shared bytes once; a month has 730 hours",
+        rows.Row.TRANSFER: "bytes written by saves and read by restores",
+        rows.Row.REQUESTS: "objects made by saves, where the store lies in an object store",
+    }
+    return [
+        "## The ledgers of a run",
+        (
+            "Every moment from the start of the first attempt to the end of the newest stands in one row of the time "
+            "ledger. In money the seconds of an attempt are paid at its price; what two attempts do at the same time "
+            "is paid twice."
+        ),
+        _table(
+            ("row", "meaning", "in an actual run"),
+            [(f"`{row}`", _without_markup(rows.MEANINGS[row]), sources[row]) for row in rows.Row],
+        ),
+        (
+            "Not known: what an attempt did after its last save when its journal went with its machine, and a process "
+            "that ended before it had registered. Both stand as capacity wait, and the first is said. A journal does "
+            "not know of the boot of a machine either."
+        ),
+    ]
+
+
+def _offers() -> list[str]:
+    return [
+        "## Table of offers",
+        (
+            "TOML with `[[offers]]`, or CSV with the same names as columns, where an empty field leaves its value out. "
+            "`provider`, `instance` and one of the prices must be there."
+        ),
+        "## Importers",
+        _table(
+            ("format", "what is read", "what it does not say"),
+            [
+                (
+                    "SkyPilot catalogue, CSV, version 7 or 8",
+                    "instance, accelerator and how many, region, zone, both prices; `GpuInfo` is checked and not used",
+                    "the provider, where its path does not say it; the day of the prices",
+                ),
+                (
+                    "AWS `describe-spot-price-history`, JSON, one page or several",
+                    "per machine and zone the newest price of Linux, and the mean weighted by time",
+                    "on-demand prices",
+                ),
+            ],
+        ),
+        (
+            "A catalogue is read as a stream: of a million rows only the offers that are kept are in memory. Nothing "
+            "that is odd is guessed away; each kind of oddity is reported with file and line:"
+        ),
+        _table(
+            ("kind", "what it is, and what is done"), [(f"`{kind}`", text) for kind, text in QUIRKS.items()]
+        ),
+    ]
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "cli.md": cli_page,
     "configuration.md": configuration_page,
+    "cost-inputs.md": cost_inputs_page,
+    "cost-json.md": cost_json_page,
     "drill-json.md": drill_json_page,
     "exit-codes.md": exit_codes_page,
     "findings.md": findings_page,
@@ -325,6 +562,10 @@ def _components(components: Iterable[words.Component]) -> str:
 
 def _listed(vocabulary: Iterable[words.Word]) -> str:
     return "\n".join(f"- `{word}`" for word in vocabulary)
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _yes(value: object) -> str:

@@ -1,27 +1,32 @@
-"""Write the table of ``docs/store-states.md`` from what a full run of ``tests/crash/test_store_states.py`` left.
+"""Write the tables of ``docs/store-states.md`` from what full runs of the tests in ``tests/crash`` left.
 
-    STORE_STATES_ROWS=build/store-states.json pytest tests/crash/test_store_states.py
+    STORE_STATES_ROWS=build/store-states.json pytest tests/crash/test_store_states.py tests/crash/test_run_states.py
     python scripts/write_store_states.py build/store-states.json
 
-``make test-full`` does both. Only what stands between the markers is replaced.
+``make test-full`` does both. Only what stands between the markers is replaced; a table without new numbers stays.
 """
 
 from __future__ import annotations
 
 import json
 import platform
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "store-states.md"
-BEGIN, END = "<!-- table: written by scripts/write_store_states.py -->", "<!-- end of table -->"
+BEGIN, END = "<!-- table of the {name}: written by scripts/write_store_states.py -->", "<!-- end of table -->"
+RESTORED = {
+    "store": "restored and compared",
+    "run": "trained on to the end, bit for bit as without the interruption",
+}
 
 
-def table(row: dict[str, Any]) -> str:
-    """Return the page's generated part."""
+def table(name: str, row: dict[str, Any]) -> str:
+    """Return one of the page's generated parts."""
     lines = [
-        f"{row['checked']:,} different states checked, {row['restored']:,} of them restored and compared:",
+        f"{row['checked']:,} different states checked, {row['restored']:,} of them {RESTORED[name]}:",
         f"0 lost, 0 mixed, 0 silently wrong. Seed {row['seed']}, Linux {platform.release()}.",
         "",
         "| model | states it allows | states that no weaker model allows |",
@@ -31,17 +36,24 @@ def table(row: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def replaced(page: str, name: str, text: str) -> str:
+    """Return the page with another text between the markers of a name."""
+    begin = BEGIN.format(name=name)
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(END)}", re.DOTALL)
+    return pattern.sub(lambda _: f"{begin}\n{text}\n{END}", page)
+
+
 def main() -> None:
-    """Replace the table on the page."""
+    """Replace the tables on the page."""
     path = Path(sys.argv[1])
     if not path.exists():
         sys.exit(
-            f"there is no {path}: run the full test with STORE_STATES_ROWS first; it writes it when all holds"
+            f"there is no {path}: run the full tests with STORE_STATES_ROWS first; they write it when all holds"
         )
-    row = json.loads(path.read_text(encoding="utf-8"))
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{table(row)}\n{END}{after}", encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    for name, row in json.loads(path.read_text(encoding="utf-8")).items():
+        page = replaced(page, name, table(name, row))
+    PAGE.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

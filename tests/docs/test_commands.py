@@ -61,8 +61,9 @@ def test_commands_shown_one_after_the_other_do_their_work(page, tmp_path):
     shutil.copytree(pages.ROOT / "examples", tmp_path / "examples")
     for words in pages.sequences()[page]:
         finished = run(words, tmp_path)
-        assert finished.returncode == 0, f"{shlex.join(words)}: {finished.stdout}{finished.stderr}"
-        assert finished.stdout.strip()
+        said = finished.stdout + finished.stderr
+        assert finished.returncode == 0, f"{shlex.join(words)}: {said}"
+        assert said.strip()
 
 
 def test_docs_show_commands_of_both_kinds():

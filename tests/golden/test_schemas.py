@@ -10,14 +10,16 @@ import pytest
 
 from report_samples import SAMPLES
 from samestep.report import encode_result
-from samestep.report.schema import drill_schema, trace_schema
+from samestep.report.schema import cost_schema, drill_schema, trace_schema
 from samestep.trace import EndRecord, EventRecord, Header, MicroStep, Quantity, State, StepRecord, Update
 from samestep.trace.records import to_plain
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
 
-@pytest.mark.parametrize(("name", "make"), [("drill", drill_schema), ("trace", trace_schema)])
+@pytest.mark.parametrize(
+    ("name", "make"), [("cost", cost_schema), ("drill", drill_schema), ("trace", trace_schema)]
+)
 def test_published_schema_is_current(name, make):
     path, text = SCHEMAS / f"{name}.schema.json", json.dumps(make(), indent=1) + "\n"
     if os.environ.get("SAMESTEP_UPDATE_GOLDEN"):

@@ -36,6 +36,10 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
         "samestep.cli.bundle:bundle",
         "Keep a run's recovery points: complete, verified, chosen for a stated reason.",
     ),
+    "cost": (
+        "samestep.cli.cost:cost",
+        "Say whether spot capacity pays for a run, how late it may get, how often to save.",
+    ),
     "crash": ("samestep.cli.crash:crash", "See every disk state that an interrupted save can leave."),
     "explain": ("samestep.cli.explain:explain", "Explain a finding: causes, fix, how to silence it."),
     "config": ("samestep.cli.config:config", "Show every setting and where its value came from."),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import sys
+import threading
 from typing import TYPE_CHECKING, Self
 
 import click
 
+from samestep.report import offline
 from samestep.report.terminal import DEFAULT_WIDTH, TerminalReport
 from samestep.report.view import count_of, shortened
 
@@ -73,6 +75,7 @@ class Progress:
             self._bar.reset(self._task, total=len(titles), description="scenarios")
         else:
             click.echo(count_of(len(titles), "scenario"), err=True)
+        threading.Thread(target=offline.prepare, name="charts").start()
 
     def running(self, title: str) -> None:
         """Show which scenario begins."""

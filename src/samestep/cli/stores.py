@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from samestep.bundle.errors import StoreError
     from samestep.bundle.storage.base import Storage
     from samestep.bundle.store import Store
-    from samestep.report.bundles import Table
+    from samestep.report.tables import Table
 
 ROOT = click.argument("root")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

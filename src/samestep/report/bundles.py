@@ -15,6 +15,7 @@ from samestep.bundle.manifest import COMPONENTS
 from samestep.bundle.records import CommitRecord
 from samestep.contract.redaction import redacted_text
 
+from .tables import Table
 from .view import count_of
 
 if TYPE_CHECKING:
@@ -27,34 +28,6 @@ if TYPE_CHECKING:
 
 _STEP_BYTES = 1024
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """Rows of text under headings.
-
-    Attributes:
-        head: the headings.
-        rows: one text for every heading.
-        numbers: columns whose texts are numbers, and so end at the same place.
-    """
-
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    numbers: frozenset[int] = frozenset()
-
-    def text(self) -> str:
-        """Return it as lines, aligned by blanks."""
-        lines = [self.head, *self.rows]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(self.head))]
-        return "\n".join(self._line(line, widths) for line in lines) + "\n"
-
-    def _line(self, line: Sequence[str], widths: Sequence[int]) -> str:
-        cells = (
-            cell.rjust(width) if column in self.numbers else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        return "  ".join(cells).rstrip()
 
 
 def readable_bytes(size: float) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .crash.chart import strip_chart
 from .crash.groups import charted, summaries
+from .plotting import WIDTH, chart_of, finished
 from .series import CONTROL, KINDS, Row, mark_rows, sample_rows, timeline_rows, value_rows
 from .view import BAD, GOOD, NEUTRAL, UNKNOWN
 
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from samestep.drill.result import DrillResult
 
 Spec = dict[str, Any]
-
-WIDTH = 1040
-"""Width of the plotting area in pixels; the page scales the whole."""
 
 _COLOURS = {
     CONTROL: "var(--chart-control)",
@@ -35,14 +33,13 @@ _SHAPES = {
     KINDS[NEUTRAL]: "diamond",
 }
 _MARK_SHAPES = {"save": "circle", "cut": "cross", "first difference": "diamond"}
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
 
 def chart_specs(result: DrillResult) -> dict[str, Spec]:
     """Return a specification for every chart that has data, by name; of interrupted saves only telling states."""
     saves = {summary.window.name: strip_chart(summary, WIDTH) for summary in summaries(result)}
     specs: dict[str, Spec] = {
-        f"strip-{name}": _finished(chart).to_dict() for name, chart in saves.items() if chart is not None
+        f"strip-{name}": finished(chart).to_dict() for name, chart in saves.items() if chart is not None
     }
     result = charted(result)
     losses = value_rows(result, "loss")
@@ -50,20 +47,14 @@ def chart_specs(result: DrillResult) -> dict[str, Spec]:
         specs["loss"] = _loss(losses).to_dict()
     rates = value_rows(result, "learning_rate")
     if rates:
-        specs["rate"] = _finished(_lines(rates, "learning rate", 150)).to_dict()
+        specs["rate"] = finished(_lines(rates, "learning rate", 150)).to_dict()
     samples = sample_rows(result)
     if samples:
-        specs["samples"] = _finished(_samples(samples)).to_dict()
+        specs["samples"] = finished(_samples(samples)).to_dict()
     lanes = timeline_rows(result)
     if lanes:
-        specs["timeline"] = _finished(_timeline(lanes, mark_rows(result))).to_dict()
+        specs["timeline"] = finished(_timeline(lanes, mark_rows(result))).to_dict()
     return specs
-
-
-def _chart(rows: list[Row], **size: Any) -> alt.Chart:
-    import altair as alt
-
-    return alt.Chart(alt.Data(values=rows), **size)  # type: ignore[no-untyped-call]
 
 
 def _loss(rows: list[Row]) -> Any:
@@ -72,9 +63,9 @@ def _loss(rows: list[Row]) -> Any:
     overlay = _lines(rows, "loss", 230)
     differences = [row for row in rows if "difference" in row]
     if not differences:
-        return _finished(overlay)
+        return finished(overlay)
     strip = (
-        _chart(differences, width=WIDTH, height=80)
+        chart_of(differences, width=WIDTH, height=80)
         .mark_point(filled=True, size=34, opacity=0.9)
         .encode(
             x=_step_axis(rows),
@@ -84,8 +75,8 @@ def _loss(rows: list[Row]) -> Any:
             tooltip=["title:N", "step:Q", alt.Tooltip("difference:Q", format=".3g")],
         )
     )
-    zero = _chart([{"zero": 0}]).mark_rule(color="var(--chart-control)").encode(y="zero:Q")
-    return _finished(alt.vconcat(overlay, zero + strip, spacing=14))
+    zero = chart_of([{"zero": 0}]).mark_rule(color="var(--chart-control)").encode(y="zero:Q")
+    return finished(alt.vconcat(overlay, zero + strip, spacing=14))
 
 
 def _lines(rows: list[Row], title: str, height: int) -> Any:
@@ -99,12 +90,12 @@ def _lines(rows: list[Row], title: str, height: int) -> Any:
     restarts = [row for row in rows if row["kind"] != CONTROL]
     tooltip: list[Any] = ["run:N", "step:Q", alt.Tooltip("value:Q", format=".6g")]
     layers = [
-        _chart(control)
+        chart_of(control)
         .mark_line(strokeWidth=6, opacity=0.35, strokeCap="round")
         .encode(x=_step_axis(rows), y=value, color=_colour(rows), tooltip=tooltip)
     ]
     if restarts:
-        base = _chart(restarts).encode(
+        base = chart_of(restarts).encode(
             x=_step_axis(rows),
             y=value,
             color=_colour(rows),
@@ -129,8 +120,8 @@ def _samples(rows: list[Row]) -> Any:
     restarts = [row for row in rows if row["kind"] != CONTROL]
     encoding = {"x": _step_axis(rows), "y": sample, "color": _colour(rows), "tooltip": tooltip}
     return alt.layer(
-        _chart(control).mark_point(filled=True, size=70, opacity=0.4).encode(**encoding),
-        _chart(restarts).mark_point(filled=True, size=18).encode(**encoding, shape=_shape(rows)),
+        chart_of(control).mark_point(filled=True, size=70, opacity=0.4).encode(**encoding),
+        chart_of(restarts).mark_point(filled=True, size=18).encode(**encoding, shape=_shape(rows)),
     ).properties(width=WIDTH, height=200)
 
 
@@ -141,7 +132,7 @@ def _timeline(lanes: list[Row], marks: list[Row]) -> Any:
     lane = alt.Y("lane:N", sort=order, title=None, axis=alt.Axis(labelLimit=300, domain=False, ticks=False))
     offset = alt.YOffset("phase:N", sort=["run", "1 before", "2 after"])
     bars = (
-        _chart(lanes)
+        chart_of(lanes)
         .mark_bar(cornerRadius=1.5)
         .encode(
             x=alt.X("begin:Q", title="step", axis=alt.Axis(tickMinStep=1, tickCount=12)),
@@ -153,7 +144,7 @@ def _timeline(lanes: list[Row], marks: list[Row]) -> Any:
         )
     )
     points = (
-        _chart(marks)
+        chart_of(marks)
         .mark_point(filled=True, size=38, color="var(--ink)", opacity=1)
         .encode(
             x="step:Q",
@@ -198,23 +189,3 @@ def _shape(rows: list[Row]) -> alt.Shape:
     present = [kind for kind in _SHAPES if any(row["kind"] == kind for row in rows)]
     scale = alt.Scale(domain=present, range=[_SHAPES[kind] for kind in present])
     return alt.Shape("kind:N", title=None, scale=scale)
-
-
-def _finished(chart: Any) -> Any:
-    """Give a chart the page's typography and colours."""
-    return (
-        chart.configure(background="transparent", font=_FONT, padding=4)
-        .configure_view(stroke=None)
-        .configure_axisY(minExtent=44)
-        .configure_axis(
-            labelColor="var(--muted)",
-            titleColor="var(--muted)",
-            titleFontWeight="normal",
-            titleFontSize=12,
-            labelFontSize=12,
-            gridColor="var(--rule)",
-            domainColor="var(--rule)",
-            tickColor="var(--rule)",
-        )
-        .configure_legend(labelColor="var(--ink)", labelFontSize=12, orient="top", symbolOpacity=1, offset=8)
-    )

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from samestep.cost.result import SCHEMA as COST_SCHEMA
+from samestep.cost.result import CostResult
 from samestep.drill.result import DRILL_SCHEMA, DrillResult
 from samestep.trace import SCHEMA as TRACE_SCHEMA
 from samestep.trace import EndRecord, EventRecord, Header, StepRecord
@@ -25,6 +27,17 @@ def drill_schema() -> Schema:
     tolerances = definitions["Criterion"]["properties"]["tolerances"]
     tolerances["additionalProperties"] = {"type": ["number", "null"]}
     return {"$schema": DIALECT, "$id": DRILL_SCHEMA, "title": "The result of a samestep drill", **schema}
+
+
+def cost_schema() -> Schema:
+    """Return the schema of ``cost.json``."""
+    schema = msgspec.json.schema(CostResult)
+    definitions = schema["$defs"]
+    definitions["CostResult"]["properties"]["schema"] = {"const": COST_SCHEMA}
+    ratios = [definitions["Flip"]["properties"][name] for name in ("ratio_low", "ratio_high")]
+    for shape in (*definitions["Spread"]["properties"].values(), *ratios):
+        shape["type"] = ["number", "null"]  # infinite where a simulated run never ends
+    return {"$schema": DIALECT, "$id": COST_SCHEMA, "title": "The answer of samestep cost", **schema}
 
 
 def trace_schema() -> Schema:

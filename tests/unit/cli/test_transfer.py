@@ -11,7 +11,8 @@ import pytest
 
 from samestep.cli import transfer
 from samestep.cli.transfer import Transfer, counted
-from samestep.report.bundles import Table, readable_bytes
+from samestep.report.bundles import readable_bytes
+from samestep.report.tables import Table
 
 
 class Clock:

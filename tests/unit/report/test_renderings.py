@@ -75,7 +75,7 @@ def test_hostile_text_neither_runs_nor_leaves_its_place(pages):
 
 def test_the_embedded_result_is_the_result(pages):
     scripts = {name: text for _, name, text in Page(pages["hostile"]).scripts}
-    embedded = json.loads(scripts["drill-json"])
+    embedded = json.loads(scripts["stored-result"])
     assert embedded["message"] == hostile_result().message
     assert embedded["schema"] == "samestep.drill/1"
 
@@ -111,7 +111,7 @@ def test_a_drill_of_six_hundred_states_stays_under_the_limit_and_keeps_everythin
     page = render_html(result)
     assert len(page.encode()) <= SIZE_LIMIT_BYTES
     scripts = {script[1]: script for script in Page(page).scripts}
-    assert len(unpacked(scripts["drill-json"])["scenarios"]) == 600
+    assert len(unpacked(scripts["stored-result"])["scenarios"]) == 600
     assert page.count("<tr") < 700
 
 
@@ -131,7 +131,7 @@ def test_a_large_drill_stays_under_the_limit():
     page = render_html(result)
     assert len(page.encode()) <= SIZE_LIMIT_BYTES
     scripts = {script[1]: script for script in Page(page).scripts}
-    assert len(unpacked(scripts["drill-json"])["scenarios"]) == len(result.scenarios)
+    assert len(unpacked(scripts["stored-result"])["scenarios"]) == len(result.scenarios)
 
 
 def test_json_in_a_script_element_keeps_its_meaning():

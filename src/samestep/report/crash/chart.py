@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from samestep.contract import Outcome
+from samestep.report.plotting import chart_of
 
 from .groups import NOTHING_LEFT, in_strength
 from .strip import GLYPHS, NOTED, UNTRIED, cell_rows, operation_rows
@@ -94,7 +95,7 @@ def _outcomes(cells: list[Row], x: alt.X, width: int, room: int, *, glyphs: bool
         scale=alt.Scale(domain=list(range(max(row["row"] for row in rows) + 1)), paddingInner=0.12),
         axis=_axis(room, values=list(names), labelExpr=f"{json.dumps(names)}[datum.value]"),
     )
-    base = _chart(rows).encode(x=x, y=y)
+    base = chart_of(rows).encode(x=x, y=y)
     labels = {kind: f"{GLYPHS[kind]} {kind}".strip() for kind in present}
     colour = alt.Color(
         "kind:N",
@@ -141,7 +142,7 @@ def _operations(rows: list[Row], x: alt.X, width: int, room: int) -> Any:
     )
     y = alt.Y("file:N", sort=files, title=None, axis=_axis(room, grid=True))
     return (
-        _chart(rows)
+        chart_of(rows)
         .mark_point(filled=True, size=42, opacity=1)
         .encode(x=x, y=y, shape=shape, color=colour, tooltip=["operation:N", "file:N"])
         .properties(width=width, height=alt.Step(15))
@@ -154,9 +155,3 @@ def _axis(room: int, **settings: Any) -> alt.Axis:
 
     settings |= {"minExtent": room, "maxExtent": room, "labelLimit": room - 12}
     return alt.Axis(domain=False, ticks=False, **settings)
-
-
-def _chart(rows: list[Row]) -> alt.Chart:
-    import altair as alt
-
-    return alt.Chart(alt.Data(values=rows))  # type: ignore[no-untyped-call]

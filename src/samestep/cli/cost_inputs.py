@@ -1,0 +1,364 @@
+"""From the options of ``samestep cost`` to a case: what a file says, what flags say, what was measured."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from samestep.contract.durations import seconds_in
+from samestep.errors import UsageError
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterator, Sequence
+
+    from samestep.cost.actual import Actual
+    from samestep.cost.inputs import Case, Offer
+    from samestep.cost.observed import Observed
+    from samestep.cost.offers import Read
+
+
+if TYPE_CHECKING:
+    _Kind = click.ParamType[float]
+else:
+    _Kind = click.ParamType
+
+
+class Duration(_Kind):
+    """A duration: ``90``, ``90s``, ``10 min``, ``1h 30min``."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return its seconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            found: float | None = float(value)
+        except ValueError:
+            found = seconds_in(value)
+        if found is None:
+            self.fail(f"{value!r} is no duration: write seconds, or such as 10min or 1h30min", param, ctx)
+        return found
+
+
+DURATION = Duration()
+
+_SWITCH = object()
+"""Kind of a flag that has no value."""
+
+_FLAGS: dict[str, tuple[str, str, Any, str, str]] = {
+    "steps": ("work", "steps", int, "N", "Steps that finish the run."),
+    "step_seconds": ("measured", "step", DURATION, "TIME", "One step, waiting for its data not included."),
+    "stall_seconds": ("measured", "stall", DURATION, "TIME", "One step's wait for its data."),
+    "save_seconds": ("measured", "save", DURATION, "TIME", "Training stands still for one save."),
+    "persist_seconds": ("measured", "persist", DURATION, "TIME", "Until a save would survive the machine."),
+    "restart_seconds": (
+        "measured",
+        "restart",
+        DURATION,
+        "TIME",
+        "From a machine that is there to the first new step.",
+    ),
+    "save_bytes": ("measured", "save_bytes", float, "BYTES", "Written by one save."),
+    "kept_bytes": ("measured", "kept_bytes", float, "BYTES", "That the store holds, on average."),
+    "mean_life": ("risk", "mean", DURATION, "TIME", "Running time between two interruptions."),
+    "interruptions": ("risk", "interruptions", int, "N", "How many the mean life rests on."),
+    "observed": ("risk", "observed", DURATION, "TIME", "Running time in which they were seen."),
+    "wait": ("risk", "wait", DURATION, "TIME", "Until there is capacity again."),
+    "usable_notice": (
+        "risk",
+        "usable_notice",
+        float,
+        "SHARE",
+        "Interruptions announced early enough for a save.",
+    ),
+    "notice_seconds": ("risk", "notice", DURATION, "TIME", "From a notice to the end, not used for steps."),
+    "capacity": (
+        "policy",
+        "capacity",
+        click.Choice(["spot", "greedy", "uniform-progress", "on-demand"]),
+        "",
+        "Which capacity the run uses.",
+    ),
+    "interval": (
+        "policy",
+        "interval",
+        DURATION,
+        "TIME",
+        "Productive time between saves; without it, the best.",
+    ),
+    "deadline": ("policy", "deadline", DURATION, "TIME", "Wall time that it must be finished in."),
+    "budget": ("policy", "budget", float, "MONEY", "What it may cost."),
+    "quality": ("policy", "quality", str, "TEXT", "Condition on the result, which is stated and not judged."),
+    "first_hour": (
+        "policy",
+        "first_hour",
+        _SWITCH,
+        "",
+        "Count on a first hour that is free if it is interrupted.",
+    ),
+    "seed": ("", "seed", int, "N", "Of every random draw."),
+    "paths": ("", "paths", int, "N", "Simulated runs."),
+}
+"""Flag: section and key of a case file, kind, placeholder, help."""
+
+_OFFER_FLAGS: dict[str, tuple[str, Any, str, str]] = {
+    "spot": ("spot", float, "PRICE", "Price of one interruptible machine for an hour."),
+    "on_demand": ("on_demand", float, "PRICE", "Price of one on-demand machine for an hour."),
+    "machines": ("nodes", int, "N", "Machines that the run needs."),
+    "currency": ("currency", str, "CODE", "Of both prices (USD)."),
+    "billing": ("billing", str, "RULE", "Billing rule: per-second, per-hour, aws-linux, gcp, ..."),
+    "storage_month": ("storage_month", float, "PRICE", "Price of one GB kept for a month."),
+    "transfer": ("transfer", float, "PRICE", "Price of one GB moved."),
+}
+
+_BY_HAND: dict[str, Any] = {"provider": "your", "instance": "offer"}
+"""What an offer is called that flags describe."""
+
+_WANTED = ("instance", "accelerator", "region", "zone")
+
+
+def case_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb every flag that says something of a case."""
+    for name, (_, _, kind, metavar, text) in reversed(_FLAGS.items()):
+        command = _option(name, kind, metavar, text)(command)
+    return offer_flags(command)
+
+
+def offer_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the flags that say the prices of one offer."""
+    for name, (_, kind, metavar, text) in reversed(_OFFER_FLAGS.items()):
+        command = _option(name, kind, metavar, text)(command)
+    return command
+
+
+def wanted_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the flags that choose offers of a file; it gets them as ``choosing``."""
+
+    @functools.wraps(command)
+    def with_choice(*arguments: Any, provider: str, **options: Any) -> Any:
+        wanted = {name: options.pop(name) for name in _WANTED}
+        return command(*arguments, choosing=Choosing(wanted, provider), **options)
+
+    wrapped: Callable[..., Any] = with_choice
+    wrapped = click.option(
+        "--provider",
+        default="",
+        metavar="NAME",
+        help="Whose catalogue it is, where the file does not say it.",
+    )(wrapped)
+    for name in reversed(_WANTED):
+        text = f"Offers of this {name} only; * stands for anything."
+        wrapped = click.option(f"--{name}", default="", metavar="NAME", help=text)(wrapped)
+    return wrapped
+
+
+def _option(name: str, kind: Any, metavar: str, text: str) -> Callable[..., Any]:
+    flag = f"--{name.replace('_', '-')}"
+    if kind is _SWITCH:
+        return click.option(flag, name, is_flag=True, default=None, help=text)
+    return click.option(flag, name, type=kind, metavar=metavar or None, help=text)
+
+
+@dataclasses.dataclass(frozen=True)
+class Choosing:
+    """Which offers of a file count.
+
+    Attributes:
+        wanted: pattern by field.
+        provider: whose catalogue it is, where the file does not say it.
+        priced: day of the prices, where the file does not say it.
+        most: offers that are kept at most.
+    """
+
+    wanted: dict[str, str]
+    provider: str = ""
+    priced: dt.date | None = None
+    most: int = 1000
+
+    def read(self, path: Path) -> Read:
+        """Read a file of offers, of whatever kind.
+
+        Raises:
+            CostError: it is none.
+        """
+        from samestep.cost.offers import Wanted, read_offers
+
+        return read_offers(
+            path, wanted=Wanted(**self.wanted), provider=self.provider, priced=self.priced, most=self.most
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What the command line names besides flags of the case.
+
+    Attributes:
+        file: of the case.
+        run: root of a bundle store.
+        drill: result of a drill.
+        measured: what a pilot measured.
+        offers: files of offers.
+        choosing: which of their offers count.
+    """
+
+    file: Path | None = None
+    run: str | None = None
+    drill: Path | None = None
+    measured: Path | None = None
+    offers: Sequence[Path] = ()
+    choosing: Choosing = dataclasses.field(default_factory=lambda: Choosing(dict.fromkeys(_WANTED, "")))
+
+
+@dataclasses.dataclass(frozen=True)
+class Gathered:
+    """A case, what the run has come to so far, and what has to be known of both."""
+
+    case: Case
+    actual: Actual | None
+    notes: list[str]
+    files: list[str]
+
+
+def gather(given: Given, flags: dict[str, Any]) -> Gathered:
+    """Put a case together: a flag beats the file, which beats what was measured.
+
+    Raises:
+        CostError: something of it cannot be read or used.
+        UsageError: nothing says what to reckon with.
+    """
+    from samestep.cost.reading import case_of, load_tree
+
+    if not (given.file or given.run or given.drill or given.measured or any(_said(flags))):
+        raise UsageError(
+            "nothing says what to reckon with",
+            hint="name a case file, or see samestep cost predict --help and samestep cost example",
+        )
+    tree = with_flags(load_tree(given.file) if given.file else {}, flags)
+    observed, reads = _observed(given), [given.choosing.read(path) for path in given.offers]
+    with _in_flags() if given.file is None else contextlib.nullcontext():
+        case = case_of(
+            tree,
+            place=str(given.file) if given.file else "command line",
+            folder=given.file.parent if given.file else Path(),
+            observed=observed,
+            offers=[offer for read in reads for offer in read.offers],
+        )
+    notes = [*(observed.notes if observed else []), *(note for read in reads for note in _table_notes(read))]
+    notes += _unmeasured(case, observed)
+    return Gathered(case, _actual(given.run, case), notes, _files(given))
+
+
+@contextlib.contextmanager
+def _in_flags() -> Iterator[None]:
+    """Let hints name flags instead of the keys of a case file that nobody wrote."""
+    from samestep.cost.errors import CostError
+
+    try:
+        yield
+    except CostError as error:
+        hint = error.hint.replace('mean = "4h"', "--mean-life 4h")
+        hint = hint.replace("interruptions and observed", "--interruptions and --observed")
+        for name, (section, key, *_) in _FLAGS.items():
+            hint = re.sub(rf"\b{section}\.{key}\b", f"--{name.replace('_', '-')}", hint) if section else hint
+        raise type(error)(error.message, hint=hint) from error
+
+
+def with_flags(tree: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
+    """Return the tree of a case file with what flags say put over it, section by section."""
+    found = {**tree}
+    for name in _said(flags):
+        if name in _FLAGS:
+            section, key = _FLAGS[name][:2]
+            if section:
+                found[section] = {**found.get(section, {}), key: flags[name]}
+            else:
+                found[key] = flags[name]
+    if flags.get("mean_life") is not None:
+        found["risk"] = _without_model(found["risk"])
+    offer = {_OFFER_FLAGS[name][0]: flags[name] for name in _said(flags) if name in _OFFER_FLAGS}
+    if "spot" in offer or "on_demand" in offer:
+        found["offers"] = [*found.get("offers", []), {**_BY_HAND, **offer}]
+    elif offer:
+        flag = next(iter(offer)).replace("_", "-")
+        raise UsageError(f"--{flag} says nothing without a price", hint="give --spot, --on-demand or both")
+    return found
+
+
+def offer_of(flags: dict[str, Any]) -> Offer | None:
+    """Return the offer that flags describe; None where they say no price.
+
+    Raises:
+        CostError: it cannot be used.
+    """
+    from samestep.cost.inputs import Offer
+
+    found = {_OFFER_FLAGS[name][0]: flags[name] for name in _said(flags) if name in _OFFER_FLAGS}
+    if not found:
+        return None
+    if found.get("spot") is None and found.get("on_demand") is None:
+        raise UsageError("there is no price", hint="give --spot, --on-demand or both")
+    if any(isinstance(value, float) and not 0 <= value < float("inf") for value in found.values()):
+        raise UsageError("a price is negative or no finite number")
+    return Offer(**_BY_HAND, **found)
+
+
+def _table_notes(read: Read) -> list[str]:
+    """Return what has to be known of the offers of a file."""
+    notes = [f"{kind} {count:,}" for kind, count in read.counts.items()]
+    left_out = [f"{read.left_out:,} more offers of the file were left out"] if read.left_out else []
+    return [*read.notes, *(["quirks of the offers: " + ", ".join(notes)] if notes else []), *left_out]
+
+
+def _said(flags: dict[str, Any]) -> list[str]:
+    return [name for name, value in flags.items() if value is not None]
+
+
+def _without_model(risk: dict[str, Any]) -> dict[str, Any]:
+    """Keep of a risk what fits a mean life that was given on the command line: it replaces the model of the file."""
+    foreign = {"model", "shape", "scale", "lives", "censored", "traces", "kind"}
+    kept = {key: value for key, value in risk.items() if key not in foreign}
+    return {**kept, "model": "exponential"}
+
+
+def _observed(given: Given) -> Observed | None:
+    """Return what was measured: by the run itself, then by a pilot, then by a drill."""
+    from samestep.cost.measuring import observe_drill, observe_run, read_measured
+
+    found = [observe_run(given.run)] if given.run else []
+    found += [read_measured(given.measured)] if given.measured else []
+    found += [observe_drill(given.drill)] if given.drill else []
+    if not found:
+        return None
+    whole = found[0]
+    for one in found[1:]:
+        whole = whole | one
+    return whole
+
+
+def _unmeasured(case: Case, observed: Observed | None) -> list[str]:
+    """Say which inputs count as zero because nothing measured them."""
+    if observed is None:
+        return []
+    zero = {name: why for name, why in observed.missing.items() if not getattr(case.measured, name).value}
+    return [f"{name} counts as 0: {why}" for name, why in zero.items()]
+
+
+def _actual(root: str | None, case: Case) -> Actual | None:
+    if root is None:
+        return None
+    from samestep.cost.actual import actual_of
+
+    return actual_of(root, offer=case.offers[0] if len(case.offers) == 1 else None)
+
+
+def _files(given: Given) -> list[str]:
+    named = [given.file, given.run, given.drill, given.measured, *given.offers]
+    return [str(one) for one in named if one is not None]
