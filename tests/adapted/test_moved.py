@@ -13,7 +13,7 @@ from moved_scripts import ADAPTED, drill_moved, load_moved
 
 MOVED, REFUSED = load_moved()
 PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
-NOT_DRILLED = {"unwrapped", "frozen"}
+NOT_DRILLED = {"unwrapped", "frozen", "swapped"}
 """Cases that only show a refusal."""
 
 

@@ -117,6 +117,7 @@ def test_machines_lost_together_or_not_may_decide_it():
     base = answer(case(lives=seen(100, 2 * HOUR), nodes=8, correlated=True))
     assert any("lost together" in note for note in base.notes)
     lone = answer(case(lives=seen(100, 2 * HOUR / 8)))
+    assert base.evidence == lone.evidence
     assert base.offers[0].spot.cost.mean == lone.offers[0].spot.cost.mean
     between = math.sqrt(
         base.offers[0].break_even_ratio * answer(case(lives=seen(100, 2 * HOUR))).offers[0].break_even_ratio
@@ -147,6 +148,19 @@ def test_one_way_alone_is_not_compared():
     assert only_spot.choice is Choice.UNDECIDED
     assert "no on-demand price" in only_spot.reason
     assert answer(case(offers=[])).choice is Choice.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("spot", "on_demand", "choice"),
+    [
+        (0.0, 1.0, Choice.SPOT),
+        (1.0, 0.0, Choice.ON_DEMAND),
+        (0.0, 0.0, Choice.UNDECIDED),
+        (1e300, 1.0, Choice.ON_DEMAND),
+    ],
+)
+def test_strange_prices_are_compared_all_the_same(spot, on_demand, choice):
+    assert answer(case(offers=[offer(spot=spot, on_demand=on_demand)], paths=50)).choice is choice
 
 
 def test_quality_deadline_and_budget_are_conditions_beside_the_verdict():

@@ -131,6 +131,7 @@ def test_what_adds_up_and_begins_again_is_named_and_nothing_else(tmp_path):
     assert named(again).keys() == {"total", "model.calls"}
 
 
+@pytest.mark.full
 def test_counters_of_functions_are_named_as_the_function_names_them(tmp_path):
     assert named(run_script(BEGIN + IN_FUNCTIONS, tmp_path, 10)) == {}
     assert named(run_script(BEGIN + IN_FUNCTIONS, tmp_path, 40)).keys() == {

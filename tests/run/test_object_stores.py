@@ -109,6 +109,7 @@ def test_a_bucket_that_may_only_be_read_is_named_before_anything_is_trained(s3, 
     assert not refused.losses
 
 
+@pytest.mark.full
 def test_a_bucket_that_becomes_read_only_ends_the_run_at_the_next_step(s3, bucket, tmp_path):
     denied = train(
         "training",

@@ -78,7 +78,14 @@ class Scene:
 
     def ratio(self) -> float:
         """Return the cost of interruptible capacity divided by that of on-demand."""
-        return self.money() / self.compared()
+        return cost_ratio(self.money(), self.compared())
+
+
+def cost_ratio(spot: float, on_demand: float) -> float:
+    """Return the one divided by the other; 1 where both cost nothing."""
+    if not on_demand:
+        return math.inf if spot else 1.0
+    return spot / on_demand
 
 
 @dataclass(frozen=True)

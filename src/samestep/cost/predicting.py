@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from samestep.ledger import Ledger, Row
 
@@ -86,8 +87,16 @@ def threats(risk: Risk) -> list[Threat]:
     if isinstance(lives, Replay):
         return [_replayed(lives, risk.nodes)]
     if risk.nodes > 1 and risk.correlated:
-        return [Threat(bound) for bound in correlated_bounds(lives, risk.nodes)]
+        return [Threat(_seen_as(bound, lives)) for bound in correlated_bounds(lives, risk.nodes)]
     return [Threat(lives)]
+
+
+def _seen_as(job: Drawn, machine: Drawn) -> Drawn:
+    """Return the lives of a job with the observations that its machines' amount to: as many, in less running time."""
+    if isinstance(job, Empirical):
+        return job
+    watched = job.observed_seconds * mean_seconds(job) / mean_seconds(machine)
+    return replace(job, observed_seconds=watched)
 
 
 def _replayed(lives: Replay, nodes: int) -> Threat:
@@ -301,7 +310,8 @@ def _spread(values: NDArray[np.float64]) -> Spread:
     quantiles = np.quantile(values, [0.05, 0.5, 0.9, 0.95], method="inverted_cdf")
     mean = float(np.mean(values))
     finite = bool(np.all(np.isfinite(values)))
-    error = float(np.std(values) / np.sqrt(len(values))) if finite else float("inf")
+    with np.errstate(over="ignore"):
+        error = float(np.std(values) / np.sqrt(len(values))) if finite else math.inf
     p05, p50, p90, p95 = (float(value) for value in quantiles)
     return Spread(mean=mean, error=error, p05=p05, p50=p50, p90=p90, p95=p95)
 

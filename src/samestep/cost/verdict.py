@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from samestep.ledger import Row
 
 from .inputs import Empirical
-from .levers import Scene, levers, life
+from .levers import Scene, cost_ratio, levers, life
 from .observed import ENOUGH_INTERRUPTIONS
 from .predicting import extras
 from .result import Choice, Evidence, Flip
@@ -91,9 +91,7 @@ class Judge:
     @property
     def ratio(self) -> float:
         """Cost of interruptible capacity divided by that of on-demand, as simulated; infinite if a run never ends."""
-        if not (self.ends and self.on_demand.cost.mean):
-            return math.inf
-        return self.spot.cost.mean / self.on_demand.cost.mean
+        return cost_ratio(self.spot.cost.mean, self.on_demand.cost.mean) if self.ends else math.inf
 
     @property
     def ends(self) -> bool:
@@ -143,7 +141,7 @@ class Judge:
 
     def _by_money(self) -> tuple[Choice, str]:
         difference = self.on_demand.cost.mean - self.spot.cost.mean
-        if self.spot.cost.error and abs(difference) < _NOISE * self.spot.cost.error:
+        if abs(difference) <= _NOISE * self.spot.cost.error < math.inf:
             return Choice.UNDECIDED, (
                 "spot and on-demand cost the same as far as the simulation can tell; more --paths tell them apart"
             )
@@ -154,7 +152,7 @@ class Judge:
     def _costs(self) -> str:
         currency, offer, against = self.scene.offer.currency, self.scene.offer, self.scene.against
         change = self.ratio - 1
-        told = f"{share(abs(change))} {'less' if change < 0 else 'more'}"
+        told = f"{share(abs(change))} {'less' if change < 0 else 'more'}" if math.isfinite(change) else "free"
         where, other = ("", "") if offer == against else (f" at {offer.name}", f" at {against.name}")
         return (
             f"{self.spot.capacity}{where} costs {money(self.spot.cost.mean, currency)} for the whole run, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import errno
+import gc
 import os
 import random
 import shutil
@@ -84,6 +85,7 @@ def copied(place):
 
 def calls_of(copied, act, place):
     _, attempt = copied()
+    gc.collect()  # what earlier tests left behind is not to be cleared away among the calls of this save
     with Calls().between() as calls:
         made = act(attempt, place)
     shutil.rmtree(place / "store")
@@ -143,7 +145,7 @@ def test_every_call_that_fails_leaves_no_bundle_and_says_why(copied, place, act,
         calls, error = faulty(copied, act, place, target=target, fault=fault, expected=expected)
         assert error is not None or calls.failed_at is None or not target[0].startswith(MUST_TELL), target
         struck[target[0]] += calls.failed_at is not None
-    assert all(struck[label] for label, _ in targets)
+    assert sorted(label for label, _ in targets if not struck[label]) == []
 
 
 @pytest.mark.parametrize("act", SAVES.values(), ids=SAVES)

@@ -155,7 +155,7 @@ def _advice(result: CostResult, paper: Paper) -> str:
     parts = [
         *(paper.labelled("spread", spread, None) if spread else []),
         *paper.labelled("interval", words.interval_text(result), None),
-        *paper.labelled("risk", words.lives_text(result.case.risk.lives), None),
+        *paper.labelled("risk", words.risk_text(result.case.risk), None),
         *paper.labelled("evidence", words.evidence_text(result), tone),
     ]
     return "\n".join(parts)

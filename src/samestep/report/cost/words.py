@@ -12,7 +12,7 @@ from samestep.errors import ExitCode
 from samestep.report.view import GOOD, NEUTRAL, SYMBOLS, UNKNOWN, count_of
 
 if TYPE_CHECKING:
-    from samestep.cost.inputs import Lives, Quantity, Replay
+    from samestep.cost.inputs import Lives, Quantity, Replay, Risk
     from samestep.cost.result import CostResult, Flip, OfferResult, Ways
 
 TONES = {Choice.SPOT: GOOD, Choice.ON_DEMAND: NEUTRAL, Choice.UNDECIDED: UNKNOWN}
@@ -121,6 +121,12 @@ def spread_text(result: CostResult) -> str:
     middle, late = duration(ways.finish_seconds.p50), duration(ways.finish_seconds.p95)
     costs = f"costs {low} to {high} in nine of ten runs; " if low != high else ""
     return f"{ways.capacity} {costs}ends within {middle} in half of the runs, within {late} in 19 of 20"
+
+
+def risk_text(risk: Risk) -> str:
+    """Say what is believed about interruptions, and of what."""
+    text = lives_text(risk.lives)
+    return f"{text}; of each of {risk.nodes} machines" if risk.nodes > 1 and risk.correlated else text
 
 
 def lives_text(lives: Lives) -> str:
