@@ -10,12 +10,12 @@ import cost_trainings
 from cost_stores import EPOCH, JournalOf, Stored, three_hundred_steps
 from samestep.bundle.identity import utc_text
 from samestep.bundle.records import RemoveRecord
-from samestep.cost.actual import actual_of
-from samestep.cost.attempts import End
 from samestep.cost.errors import CostError
 from samestep.cost.inputs import Offer
-from samestep.cost.keeping import keeping_of
-from samestep.cost.measuring import observe_run
+from samestep.cost.records.actual import actual_of
+from samestep.cost.records.attempts import End
+from samestep.cost.records.keeping import keeping_of
+from samestep.cost.records.measuring import observe_run
 from samestep.ledger import Row
 
 OFFER = Offer(

@@ -13,11 +13,11 @@ from samestep.bundle.history import PastAttempt
 from samestep.bundle.identity import utc_text
 from samestep.bundle.manifest import Manifest
 from samestep.bundle.records import AttemptRecord, BundleRef, CommitRecord
-from samestep.cost.actual import account
-from samestep.cost.attempts import RunHistory
 from samestep.cost.billing import RULES
 from samestep.cost.inputs import Offer
-from samestep.cost.timeline import timeline_of
+from samestep.cost.records.actual import account
+from samestep.cost.records.attempts import RunHistory
+from samestep.cost.records.timeline import timeline_of
 from samestep.journal import read_journal
 from samestep.journal.odometer import Shown
 from samestep.ledger import Row

@@ -10,8 +10,8 @@ import pytest
 from cost_stores import Stored, three_hundred_steps
 from samestep.cost.errors import MeasuringError
 from samestep.cost.inputs import Exponential, Measured, Quantity
-from samestep.cost.measuring import observe_drill, observe_run
-from samestep.cost.observed import Observed, Seen, few_interruptions, read_measured, write_measured
+from samestep.cost.records.measuring import observe_drill, observe_run
+from samestep.cost.records.observed import Observed, Seen, few_interruptions, read_measured, write_measured
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from samestep.contract.durations import seconds_in
-from samestep.cost.checking import check_case
+from samestep.cost.cases.checking import check_case
+from samestep.cost.cases.reading import case_of, load_tree, read_case, seconds_of
 from samestep.cost.errors import CaseError, CostError, MeasuringError
 from samestep.cost.inputs import Capacity, Empirical, Exponential, Progress, Quantity, Replay, Weibull
-from samestep.cost.observed import Observed, Seen
 from samestep.cost.offers import write_offers
-from samestep.cost.reading import case_of, load_tree, read_case, seconds_of
+from samestep.cost.records.observed import Observed, Seen
 
 CASE = """\
 seed = 3
@@ -235,7 +235,7 @@ def test_what_nobody_has_said_or_measured_is_asked_for(case_file):
 def test_offers_and_measurements_may_lie_in_files_beside_the_case(case_file, tmp_path):
     case = read_case(case_file())
     write_offers(case.offers, tmp_path / "offers.csv")
-    from samestep.cost.observed import write_measured
+    from samestep.cost.records.observed import write_measured
 
     write_measured(case.measured, tmp_path / "measured.json")
     head, _, rest = CASE.partition("[measured]")

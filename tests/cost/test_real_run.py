@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from cost_trainings import seconds_of_nothing, train_through
-from samestep.cost.actual import actual_of
-from samestep.cost.measuring import observe_run
+from samestep.cost.records.actual import actual_of
+from samestep.cost.records.measuring import observe_run
 from samestep.cost.simulation import Plan, Prices, simulate
 from samestep.ledger import Row
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cost_trainings import Ended
-    from samestep.cost.actual import Actual
     from samestep.cost.inputs import Measured
+    from samestep.cost.records.actual import Actual
     from samestep.cost.simulation import Paths
 
 STEP_SECONDS, SAVE_EVERY = 0.04, 10

@@ -13,7 +13,7 @@ from samestep.bundle.history import PastAttempt
 from samestep.bundle.identity import utc_text
 from samestep.bundle.manifest import Manifest
 from samestep.bundle.records import AttemptRecord, CommitRecord
-from samestep.cost.timeline import timeline_of
+from samestep.cost.records.timeline import timeline_of
 from samestep.journal import read_journal
 from samestep.journal.odometer import NOT_SHOWN, Shown
 from samestep.ledger import Row

@@ -162,7 +162,7 @@ def actual(
     root: str, *, on_demand_attempts: tuple[int, ...], boot_seconds: float, as_json: bool, **flags: Any
 ) -> ExitCode:
     """Account for the run whose bundles are at ROOT, from its journals, in the rows of the prediction."""
-    from samestep.cost.actual import actual_of
+    from samestep.cost.records.actual import actual_of
     from samestep.report.cost.actual import plain_actual, render_actual
 
     found = actual_of(

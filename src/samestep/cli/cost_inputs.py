@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterator, Sequence
 
-    from samestep.cost.actual import Actual
     from samestep.cost.inputs import Case, Offer
-    from samestep.cost.observed import Observed
     from samestep.cost.offers import Read
+    from samestep.cost.records.actual import Actual
+    from samestep.cost.records.observed import Observed
 
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def gather(given: Given, flags: dict[str, Any]) -> Gathered:
         CostError: something of it cannot be read or used.
         UsageError: nothing says what to reckon with.
     """
-    from samestep.cost.reading import case_of, load_tree
+    from samestep.cost.cases.reading import case_of, load_tree
 
     if not (given.file or given.run or given.drill or given.measured or any(_said(flags))):
         raise UsageError(
@@ -330,7 +330,7 @@ def _without_model(risk: dict[str, Any]) -> dict[str, Any]:
 
 def _observed(given: Given) -> Observed | None:
     """Return what was measured: by the run itself, then by a pilot, then by a drill."""
-    from samestep.cost.measuring import observe_drill, observe_run, read_measured
+    from samestep.cost.records.measuring import observe_drill, observe_run, read_measured
 
     found = [observe_run(given.run)] if given.run else []
     found += [read_measured(given.measured)] if given.measured else []
@@ -354,7 +354,7 @@ def _unmeasured(case: Case, observed: Observed | None) -> list[str]:
 def _actual(root: str | None, case: Case) -> Actual | None:
     if root is None:
         return None
-    from samestep.cost.actual import actual_of
+    from samestep.cost.records.actual import actual_of
 
     return actual_of(root, offer=case.offers[0] if len(case.offers) == 1 else None)
 

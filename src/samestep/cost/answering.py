@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from .billing import rule_named
-from .checking import check_case, refuse
+from .cases.checking import check_case, refuse
 from .inputs import Capacity, Offer, Replay
 from .interval import advise
 from .levers import Scene
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
     from samestep.ledger import Ledger
 
-    from .actual import Actual
     from .inputs import Case
     from .predicting import Setting
+    from .records.actual import Actual
     from .result import Evidence, Ways
 
 MOST_COMPARED = 12

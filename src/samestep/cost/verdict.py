@@ -11,8 +11,8 @@ from samestep.ledger import Row
 
 from .inputs import Empirical
 from .levers import Scene, cost_ratio, levers, life
-from .observed import ENOUGH_INTERRUPTIONS
 from .predicting import extras
+from .records.observed import ENOUGH_INTERRUPTIONS
 from .result import Choice, Evidence, Flip
 from .risk.lives import life_interval
 from .units import count_of, duration, money, ratio, share

@@ -9,10 +9,10 @@ import json
 import tomllib
 from typing import TYPE_CHECKING, Any
 
+from samestep.cost.cases.keys import OFFER, read_keys
+from samestep.cost.cases.places import Place, Places
 from samestep.cost.errors import CaseError, OffersError
 from samestep.cost.inputs import Offer
-from samestep.cost.keys import OFFER, read_keys
-from samestep.cost.places import Place, Places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -12,7 +12,7 @@ from samestep.report.tables import Table
 from .accounts import MONEY, TIME, Column, lines, sums
 
 if TYPE_CHECKING:
-    from samestep.cost.actual import Actual
+    from samestep.cost.records.actual import Actual
 
 
 def plain_actual(found: Actual) -> dict[str, Any]:

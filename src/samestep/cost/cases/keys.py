@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from samestep.cost.errors import CaseError
+from samestep.cost.inputs import Capacity, Progress
+
 from . import values
-from .errors import CaseError
-from .inputs import Capacity, Progress
 from .places import near
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from samestep.contract.durations import seconds_in
+from samestep.cost.errors import CaseError
+from samestep.cost.inputs import Quantity
 
-from .errors import CaseError
-from .inputs import Quantity
 from .places import near
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from .errors import MeasuringError
-from .inputs import MEASURED_SCHEMA, Exponential, Measured, Quantity, Risk
-from .places import near
-from .units import duration
+from samestep.cost.cases.places import near
+from samestep.cost.errors import MeasuringError
+from samestep.cost.inputs import MEASURED_SCHEMA, Exponential, Measured, Quantity, Risk
+from samestep.cost.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 
 from samestep.bundle.history import unix
+from samestep.cost.errors import MeasuringError
+from samestep.cost.inputs import Quantity
 
 from .attempts import End, history_of
-from .errors import MeasuringError
-from .inputs import Quantity
 from .keeping import keeping_of, objects_written, written_bytes
 from .observed import QUANTITIES, Observed, Seen, quantity_of, read_json, read_measured, write_measured
 

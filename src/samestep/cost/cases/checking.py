@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from .errors import CaseError
-from .inputs import Capacity, Empirical, Replay
-from .observed import ENOUGH_INTERRUPTIONS, few_interruptions
-from .risk.lives import life_interval, mean_seconds
-from .units import duration
+from samestep.cost.errors import CaseError
+from samestep.cost.inputs import Capacity, Empirical, Replay
+from samestep.cost.records.observed import ENOUGH_INTERRUPTIONS, few_interruptions
+from samestep.cost.risk.lives import life_interval, mean_seconds
+from samestep.cost.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .inputs import Case, Lives, Offer
+    from samestep.cost.inputs import Case, Lives, Offer
 
 
 def check_case(case: Case) -> list[str]:

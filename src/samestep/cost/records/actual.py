@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from samestep.cost.billing import rule_named
+from samestep.cost.errors import CostError
+from samestep.cost.predicting import GB, MONTH_HOURS
+from samestep.cost.units import duration
 from samestep.ledger import Ledger, Row
 
 from .attempts import End, history_of
-from .billing import rule_named
-from .errors import CostError
 from .keeping import keeping_of, objects_written, restored_bytes, written_bytes
-from .predicting import GB, MONTH_HOURS
 from .timeline import Span
-from .units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
+    from samestep.cost.inputs import Offer
+
     from .attempts import RunHistory
-    from .inputs import Offer
     from .timeline import Timeline
 
 _HOUR = 3600.0

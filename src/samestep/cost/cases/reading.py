@@ -7,19 +7,32 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from samestep.cost.errors import CaseError
+from samestep.cost.inputs import (
+    Case,
+    Empirical,
+    Exponential,
+    Offer,
+    Policy,
+    Progress,
+    Replay,
+    Risk,
+    Weibull,
+    Work,
+)
+from samestep.cost.offers.table import offer_of, read_table
+from samestep.cost.records.observed import Observed, exponential, read_measured
+
 from .checking import refuse
-from .errors import CaseError
-from .inputs import Case, Empirical, Exponential, Offer, Policy, Progress, Replay, Risk, Weibull, Work
 from .keys import CASE, LIVES, MEASURED, POLICY, RISK, TABLES, WORK, read_keys, require_known
-from .observed import Observed, exponential, read_measured
-from .offers.table import offer_of, read_table
 from .places import Places, near
 from .values import seconds as _seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .inputs import Lives, Measured
+    from samestep.cost.inputs import Lives, Measured
+
     from .places import Place
 
 _AMOUNTS = ("steps", "duration", "samples", "tokens")

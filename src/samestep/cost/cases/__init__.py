@@ -1,0 +1,1 @@
+"""Case files: what a user writes, read with its place, checked as a whole."""
