@@ -206,7 +206,11 @@ class Bundles(TrainerCallback):  # type: ignore[misc]
             self._progress.say(f"the data: {change}")
         length = followed.batches_per_epoch
         used = followed.position.batches
-        counted = step * begun.trainer.args.gradient_accumulation_steps if length is None else used % length
+        arguments = begun.trainer.args
+        if length is None:  # the Trainer takes the whole run for one epoch
+            counted = step % arguments.max_steps * arguments.gradient_accumulation_steps
+        else:
+            counted = used % length
         begun.given = Given(followed, counted, lambda: self._finished)
 
     @property
