@@ -21,8 +21,8 @@ from samestep.cli.main import VERBS, cli
 from samestep.config import SETTING_NAMES, Settings, describe_setting
 from samestep.contract import FINDINGS, words
 from samestep.cost import inputs as cost_inputs
-from samestep.cost import keys
 from samestep.cost import result as cost_result
+from samestep.cost.cases import keys
 from samestep.cost.offers import QUIRKS
 from samestep.drill import result
 from samestep.journal import EVENTS, JOURNAL_SCHEMA, Event

@@ -128,6 +128,13 @@ def test_steps_on_demand_are_fallback_and_count_all_the_same(tmp_path):
     assert alone.money[Row.UNIQUE] == pytest.approx(320 * 2 * 7.2 / 3600)
 
 
+def test_an_attempt_that_the_run_does_not_have_is_refused(tmp_path):
+    three_hundred_steps(tmp_path / "run")
+    with pytest.raises(CostError, match="has no attempt 3") as error:
+        actual_of(tmp_path / "run", offer=OFFER, on_demand_attempts=[2, 3])
+    assert "1 to 2" in error.value.hint
+
+
 def test_a_boot_that_no_journal_knows_of_is_billed_and_takes_from_the_wait(tmp_path):
     three_hundred_steps(tmp_path / "run")
     before = actual_of(tmp_path / "run", offer=OFFER)

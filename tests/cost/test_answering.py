@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from samestep.cost.answering import MOST_COMPARED, answer
 from samestep.cost.errors import CaseError
 from samestep.cost.inputs import Capacity, Empirical, Exponential, Replay
 from samestep.cost.interval import smoothed
+from samestep.cost.predicting import expected_money, interruptible, simulated, threats
 from samestep.ledger.intervals import exact_interval
 
 
@@ -202,6 +204,26 @@ def test_zones_are_told_apart_and_together(tmp_path):
         assert alone.finish_seconds.mean > together.finish_seconds.mean
         assert alone.meets_deadline <= together.meets_deadline
     assert together.time["capacity-wait"] == 0
+
+
+def test_the_wait_of_a_replay_stands_in_its_trace_and_is_no_input_to_move(tmp_path):
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": ([1] * 9 + [0] * 3) * 40}))
+    moved = [flip.input for flip in answer(case(lives=Replay(paths=[str(path)], kind="available"))).tornado]
+    assert "mean life (s)" in moved
+    assert "wait for capacity (s)" not in moved
+
+
+def test_long_notices_put_interruptions_further_apart_in_the_closed_form_too():
+    """What a restore moves is all that is paid here, so that the money counts the interruptions."""
+    moved = case(
+        lives=seen(100, 1800.0), notice_seconds=600.0, save_bytes=quantity(1e9), wait_seconds=quantity(0.0)
+    )
+    run = interruptible(moved, offer(spot=0.0, transfer=1.0), threats(moved.risk)[0])
+    prices = replace(run.prices, save_transfer=0.0)
+    run = replace(run, prices=prices)
+    paths = simulated(run, paths=4000, seed=1)
+    assert expected_money(run) == pytest.approx(paths.cost.mean(), rel=0.1)
 
 
 def test_a_trace_without_an_interruption_teaches_nothing(tmp_path):

@@ -123,6 +123,8 @@ def test_a_case_file_is_read(case_file):
         ("low = 0.9", "low = 1.1", "measured.step is 1, which does not lie between", ""),
         ("low = 0.9", "lower = 0.9", "measured.step has the unknown key 'lower'", "did you mean low?"),
         ("steps = 36_000", "", "case.toml:4: work says nothing of how much", "one of steps"),
+        ("steps = 36_000", "stepz = 36_000", "case.toml:5: work.stepz is no key", "did you mean steps?"),
+        ('mean = "4h"\n', 'model = ["replay"]\n', "risk.model is ['replay']", ""),
         ("steps = 36_000", "steps = 10.5", "work.steps is 10.5; a whole number", ""),
         ("steps = 36_000", "steps = 1\nduration = 5", "work says steps and duration", ""),
         ('mean = "4h"\n', 'model = "weibul"\n', "risk.model is 'weibul'", "did you mean weibull?"),
@@ -247,7 +249,7 @@ def test_offers_and_measurements_may_lie_in_files_beside_the_case(case_file, tmp
 
 
 def test_a_tree_of_flags_is_a_case_too(case_file):
-    tree = load_tree(case_file())
+    tree, _ = load_tree(case_file())
     tree["measured"]["step"] = "2s"
     case = case_of(tree, place="command line")
     assert case.measured.step_seconds == Quantity(value=2.0)
@@ -260,6 +262,27 @@ def test_the_case_that_the_reference_shows_is_one(case_file):
     case = read_case(case_file(page.partition("```toml\n")[2].partition("```")[0]))
     assert (case.work.steps, case.work.unit) == (3815, Progress.TOKENS)
     assert check_case(case) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "key"), [("replay", "traces"), ("weibull", "shape"), ("empirical", "lives")]
+)
+def test_lives_that_are_not_said_are_asked_for_by_their_key(case_file, model, key):
+    said = 'mean = "4h"\ninterruptions = 12\nobserved = "2 days"\n'
+    with pytest.raises(CaseError, match=f"risk lacks {key}"):
+        read_case(case_file(changed(said, f'model = "{model}"\n')))
+
+
+def test_a_mean_life_that_nothing_was_seen_of_is_called_assumed(case_file):
+    said = "interruptions = 12", "interruptions = 0"
+    (note,) = [note for note in check_case(read_case(case_file(changed(*said)))) if "no interruption" in note]
+    assert note.endswith("4 h are assumed")
+
+
+def test_a_mark_of_byte_order_is_no_part_of_a_case(case_file):
+    path = case_file()
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_case(path).seed == 3
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

@@ -197,4 +197,4 @@ def test_a_run_that_never_gets_to_a_save_is_no_bargain():
     result = answer(case(lives=seen(100, 5.0), interval_seconds=600.0, paths=20))
     assert result.choice is Choice.ON_DEMAND
     assert "may never get to its end" in result.reason
-    assert any("never end" in note for note in result.notes)
+    assert any("given up before their end" in note for note in result.notes)

@@ -241,7 +241,8 @@ def gather(given: Given, flags: dict[str, Any]) -> Gathered:
             "nothing says what to reckon with",
             hint="name a case file, or see samestep cost predict --help and samestep cost example",
         )
-    tree = with_flags(load_tree(given.file) if given.file else {}, flags)
+    said, content = load_tree(given.file) if given.file else ({}, "")
+    tree = with_flags(said, flags)
     observed, reads = _observed(given), [given.choosing.read(path) for path in given.offers]
     with _in_flags() if given.file is None else contextlib.nullcontext():
         case = case_of(
@@ -250,6 +251,8 @@ def gather(given: Given, flags: dict[str, Any]) -> Gathered:
             folder=given.file.parent if given.file else Path(),
             observed=observed,
             offers=[offer for read in reads for offer in read.offers],
+            content=content,
+            flagged=_flagged(tree, flags) if given.file else (),
         )
     notes = [*(observed.notes if observed else []), *(note for read in reads for note in _table_notes(read))]
     notes += _unmeasured(case, observed)
@@ -277,19 +280,30 @@ def with_flags(tree: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
     for name in _said(flags):
         if name in _FLAGS:
             section, key = _FLAGS[name][:2]
-            if section:
-                found[section] = {**found.get(section, {}), key: flags[name]}
-            else:
+            if not section:
                 found[key] = flags[name]
-    if flags.get("mean_life") is not None:
+            elif isinstance(table := found.get(section, {}), dict):
+                found[section] = {**table, key: flags[name]}
+    if flags.get("mean_life") is not None and isinstance(found["risk"], dict):
         found["risk"] = _without_model(found["risk"])
     offer = {_OFFER_FLAGS[name][0]: flags[name] for name in _said(flags) if name in _OFFER_FLAGS}
     if "spot" in offer or "on_demand" in offer:
-        found["offers"] = [*found.get("offers", []), {**_BY_HAND, **offer}]
+        if isinstance(listed := found.get("offers", []), list):
+            found["offers"] = [*listed, {**_BY_HAND, **offer}]
     elif offer:
         flag = next(iter(offer)).replace("_", "-")
         raise UsageError(f"--{flag} says nothing without a price", hint="give --spot, --on-demand or both")
     return found
+
+
+def _flagged(tree: dict[str, Any], flags: dict[str, Any]) -> set[str]:
+    """Return the keys of a tree that flags have put there, and the offer that they describe."""
+    said = _said(flags)
+    keys = {".".join(filter(None, _FLAGS[name][:2])) for name in said if name in _FLAGS}
+    listed = tree.get("offers")
+    if isinstance(listed, list) and {"spot", "on_demand"} & {*said}:
+        keys.add(f"offers[{len(listed)}]")
+    return keys
 
 
 def offer_of(flags: dict[str, Any]) -> Offer | None:
@@ -298,16 +312,15 @@ def offer_of(flags: dict[str, Any]) -> Offer | None:
     Raises:
         CostError: it cannot be used.
     """
-    from samestep.cost.inputs import Offer
+    from samestep.cost.cases.places import Places
+    from samestep.cost.offers.table import offer_of as checked
 
     found = {_OFFER_FLAGS[name][0]: flags[name] for name in _said(flags) if name in _OFFER_FLAGS}
     if not found:
         return None
     if found.get("spot") is None and found.get("on_demand") is None:
         raise UsageError("there is no price", hint="give --spot, --on-demand or both")
-    if any(isinstance(value, float) and not 0 <= value < float("inf") for value in found.values()):
-        raise UsageError("a price is negative or no finite number")
-    return Offer(**_BY_HAND, **found)
+    return checked({**_BY_HAND, **found}, "offer", Places("command line"))
 
 
 def _table_notes(read: Read) -> list[str]:

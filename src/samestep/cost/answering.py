@@ -266,7 +266,10 @@ def _notes(case: Case, whole: Case, views: list[_View]) -> Iterator[str]:
         view.offer.name for view in views if view.spot and math.isinf(view.spot.finish_seconds.mean)
     ]
     if unfinished:
-        yield f"some simulated runs on interruptible capacity never end: {', '.join(unfinished[:3])}"
+        yield (
+            "some simulated runs on interruptible capacity were given up before their end, and only what they cost "
+            f"until then is counted: {', '.join(unfinished[:3])}"
+        )
     if any(rule_named(offer.billing).free_on_request for offer in case.offers):
         counted = "counted on: compare without it, too" if policy.first_hour else "not counted on"
         yield f"a first hour that is free if the provider takes the machine away in it is {counted}"

@@ -115,7 +115,9 @@ def levers(scene: Scene, evidence: Evidence) -> list[Lever]:
     found += [_measured(scene, "restart_seconds", "start to first step (s)")]
     found += [_measured(scene, "save_seconds", "save (s)")]
     if scene.closed or not scene.threat.traces:
-        found += [life(scene, evidence), _wait(scene)]
+        found.append(life(scene, evidence))
+    if not scene.threat.traces:
+        found.append(_wait(scene))
     return found
 
 

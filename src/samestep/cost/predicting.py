@@ -262,7 +262,7 @@ def expected_money(setting: Setting) -> float:
         return float(uninterrupted(plan, prices).cost[0])
     first = threat.mean * math.expm1(min(plan.restart_seconds / threat.mean, _MOST_EXPONENT))
     billed = plan.work_seconds * gain_ratio(plan, threat.lives) + first
-    interruptions = billed / threat.mean
+    interruptions = billed / (threat.mean + plan.notice_seconds)
     wall = billed + interruptions * setting.wait_seconds
     saves = plan.work_seconds / plan.interval_seconds
     return float(

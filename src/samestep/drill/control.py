@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING
 
 from samestep.checkpoints import FRAMEWORKS, find_units, framework_hint, is_log, saved_steps
@@ -37,6 +39,7 @@ def run_first_control(workshop: Workshop) -> ControlRun:
 
     Raises:
         DrillError: it crashed, did not end, or took no step that could be watched.
+        OSError: there was no room for what it was to leave.
     """
     with workshop.machine("control-1") as machine:
         plan = workshop.plan(
@@ -47,6 +50,7 @@ def run_first_control(workshop: Workshop) -> ControlRun:
         )
         with Attempt(machine, plan, workshop.options.run_folder) as attempt:
             attempt.wait()
+        _check_room(workshop.options.run_folder)
         record = attempt.record()
         check_control(record, workshop.options, workshop.site.left_behind())
         strays = _strays(machine)
@@ -144,6 +148,12 @@ def check_control(record: AttemptRecord, options: DrillOptions, left_behind: Seq
         )
     if not record.traces:
         raise _unwatched_error(record)
+
+
+def _check_room(folder: Path) -> None:
+    """See that traces and logs could be written: without them nothing can be said of a run."""
+    if os.statvfs(folder).f_bavail == 0:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
 def _failure_hint(log: str, left_behind: Sequence[str]) -> str:

@@ -141,10 +141,12 @@ FAILING = [
 def test_every_call_that_fails_leaves_no_bundle_and_says_why(copied, place, act, fault):
     targets, expected = calls_of(copied, act, place)
     struck = Counter()
-    for target in targets:
-        calls, error = faulty(copied, act, place, target=target, fault=fault, expected=expected)
-        assert error is not None or calls.failed_at is None or not target[0].startswith(MUST_TELL), target
-        struck[target[0]] += calls.failed_at is not None
+    for _ in range(3):  # what threads do in another order now and then is met at the next try
+        for target in [target for target in targets if not struck[target[0]]]:
+            calls, error = faulty(copied, act, place, target=target, fault=fault, expected=expected)
+            told = error is not None or calls.failed_at is None or not target[0].startswith(MUST_TELL)
+            assert told, target
+            struck[target[0]] += calls.failed_at is not None
     assert sorted(label for label, _ in targets if not struck[label]) == []
 
 

@@ -244,6 +244,8 @@ def test_import_of_nothing_wanted_is_exit_code_five():
         (["import", "nowhere.csv"], "nowhere.csv"),
         (["actual", "nowhere", "--transfer", "1"], "no price"),
         (["actual", "nowhere", "--spot", "-2"], "negative"),
+        (["actual", "nowhere", "--spot", "1", "--machines", "0"], "at least 1"),
+        (["actual", "nowhere", "--spot", "1", "--currency", "euro"], "a currency such as"),
     ],
     ids=lambda value: "-".join(value[-2:]) if isinstance(value, list) else None,
 )
@@ -262,6 +264,29 @@ def test_an_unknown_key_names_the_nearest_one(here):
     said = refused("case.toml")
     assert "policy.dedline" in said
     assert "did you mean deadline" in said
+
+
+def test_what_is_wrong_stands_at_its_line_or_on_the_command_line(here):
+    text = (ROOT / "examples" / "cost.toml").read_text()
+    (here / "case.toml").write_text(text.replace('wait = "20min"', 'wait = "soon"'))
+    line = 1 + text[: text.index('wait = "20min"')].count("\n")
+    assert f"case.toml:{line}: risk.wait" in refused("case.toml")
+    (here / "case.toml").write_text(text)
+    assert "command line: risk.usable_notice is" in refused("case.toml", "--usable-notice", "2")
+    assert "command line: offers[3].spot is" in refused("case.toml", "--spot", "-1")
+
+
+@pytest.mark.parametrize(
+    ("said", "flag"),
+    [("work = 3", ["--steps", "5"]), ("risk = 3", ["--mean-life", "4h"]), ("offers = 3", ["--spot", "1"])],
+    ids=["work", "risk", "offers"],
+)
+def test_a_flag_over_what_is_no_table_ends_in_a_message(here, said, flag):
+    (here / "case.toml").write_text(said)
+    rest = ["--step-seconds", "1", "--save-seconds", "1", "--restart-seconds", "1"]
+    steps = [] if said.startswith("work") else ["--steps", "5"]
+    life = [] if said.startswith("risk") else ["--mean-life", "4h"]
+    assert said.split()[0] + " is" in refused("case.toml", *rest, *steps, *life, *flag)
 
 
 def test_hostile_files_end_in_a_message(here):

@@ -99,7 +99,7 @@ def _of_lives(lives: Lives) -> Iterator[str]:
         yield "the mean life is assumed, not observed"
         return
     if seen < ENOUGH_INTERRUPTIONS:
-        yield few_interruptions(seen, running)
+        yield few_interruptions(seen, running, mean)
     low, high = life_interval(seen, running)
     if not low <= mean <= (high or math.inf):
         yield (

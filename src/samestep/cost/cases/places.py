@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 _HEAD = re.compile(r"\s*\[\[?\s*([\w.-]+)\s*\]?\]")
 
@@ -38,17 +38,20 @@ class Places:
     Args:
         source: file, or where else it was said.
         content: of the file; empty where there is none.
+        flagged: keys and tables that the command line has put over the file.
     """
 
-    def __init__(self, source: str, content: str = "") -> None:
-        self.source = source
+    def __init__(self, source: str, content: str = "", *, flagged: Collection[str] = ()) -> None:
+        self.source, self._flagged = source, flagged
         self._lines = _lines_of(content)
 
     def of(self, key: str) -> Place:
         """Return the place of a key: of its line, or of that of the nearest thing around it."""
         around = key
-        while around and around not in self._lines:
+        while around and around not in self._lines and around not in self._flagged:
             around = around.rpartition(".")[0]
+        if around in self._flagged:
+            return Place("command line", key)
         return Place(self.source, key, self._lines.get(around, 0))
 
 

@@ -29,7 +29,7 @@ from .places import Places, near
 from .values import seconds as _seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from samestep.cost.inputs import Lives, Measured
 
@@ -50,20 +50,20 @@ def read_case(path: Path, *, observed: Observed | None = None, offers: Sequence[
     Raises:
         CostError: it cannot be read, or says something that cannot be meant.
     """
-    content = _content(path)
-    tree = _parsed(content, path)
+    tree, content = load_tree(path)
     return case_of(
         tree, place=str(path), folder=path.parent, observed=observed, offers=offers, content=content
     )
 
 
-def load_tree(path: Path) -> dict[str, Any]:
-    """Return what a case file says, unchecked.
+def load_tree(path: Path) -> tuple[dict[str, Any], str]:
+    """Return what a case file says, unchecked, and its text.
 
     Raises:
         CaseError: it cannot be read, or is no TOML.
     """
-    return _parsed(_content(path), path)
+    content = _content(path)
+    return _parsed(content, path), content
 
 
 def seconds_of(value: object, place: str) -> float:
@@ -83,6 +83,7 @@ def case_of(
     observed: Observed | None = None,
     offers: Sequence[Offer] = (),
     content: str = "",
+    flagged: Collection[str] = (),
 ) -> Case:
     """Return the case that a tree of values stands for.
 
@@ -93,11 +94,12 @@ def case_of(
         observed: what was measured of the run; what ``data`` says counts all the same.
         offers: in addition to those of ``data``.
         content: of the file, to find lines in.
+        flagged: keys and tables of ``data`` that the command line has put over the file.
 
     Raises:
         CostError: something cannot be meant.
     """
-    places = Places(place, content)
+    places = Places(place, content, flagged=flagged)
     require_known("", data, [*CASE, *TABLES], places)
     top = read_keys("", {name: value for name, value in data.items() if name in CASE}, CASE, places)
     reader = _Reader(places, folder, observed or _NOBODY_SAW)
@@ -132,6 +134,7 @@ class _Reader:
         return (by_hand | by_file | self._observed).measured()
 
     def work(self, table: Mapping[str, Any], step_seconds: float) -> Work:
+        require_known("work", table, list(WORK), self._places)
         amounts = [name for name in _AMOUNTS if name in table]
         if len(amounts) != 1:
             raise CaseError(
@@ -152,7 +155,7 @@ class _Reader:
     def risk(self, table: Mapping[str, Any]) -> Risk:
         model = table.get("model", "exponential")
         place = self._places.of("risk.model")
-        if model not in LIVES:
+        if not isinstance(model, str) or model not in LIVES:
             raise CaseError(f"{place} is {model!r}, which is not known", hint=near(str(model), LIVES))
         own = LIVES[model]
         require_known("risk", table, ["model", *own, *RISK], self._places)
@@ -171,13 +174,13 @@ class _Reader:
         if model == "exponential":
             return _exponential(said, place)
         if model == "replay":
-            _require(said, ("paths",), place)
+            _require(said, {"paths": "traces"}, place)
             said["paths"] = [str(self._folder / path) for path in said["paths"]]
             return Replay(**said)
         if model == "weibull":
-            _require(said, ("shape", "scale_seconds"), place)
+            _require(said, {"shape": "shape", "scale_seconds": "scale"}, place)
             return Weibull(**said)
-        _require(said, ("lives_seconds",), place)
+        _require(said, {"lives_seconds": "lives"}, place)
         return Empirical(**said)
 
 
@@ -197,10 +200,11 @@ def _exponential(said: dict[str, Any], place: Place) -> Exponential:
     )
 
 
-def _require(said: Mapping[str, Any], fields: Sequence[str], place: Place) -> None:
-    lacking = [name for name in fields if not said.get(name)]
+def _require(said: Mapping[str, Any], keys: Mapping[str, str], place: Place) -> None:
+    """Refuse lives of which something is not said; ``keys`` are by field."""
+    lacking = [key for field, key in keys.items() if not said.get(field)]
     if lacking:
-        raise CaseError(f"{place} lacks {lacking[0].removesuffix('_seconds')}")
+        raise CaseError(f"{place} lacks {lacking[0]}")
 
 
 def _offers(tables: object, places: Places) -> list[Offer]:
@@ -218,7 +222,7 @@ def _table(data: Mapping[str, Any], name: str, places: Places) -> Mapping[str, A
 
 def _content(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise CaseError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

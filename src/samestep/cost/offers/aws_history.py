@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from samestep.cost.errors import OffersError
 from samestep.cost.inputs import Offer
+from samestep.cost.units import count_of
 
 from .quirks import Read, Report, Wanted
 
@@ -147,7 +148,8 @@ def read_pages(
     )
     notes += [
         f"{one.instance} {one.zone}: {one.latest:g} since {one.latest_at:%Y-%m-%d %H:%M} UTC; the mean from "
-        f"{one.since:%Y-%m-%d %H:%M} to {one.until:%Y-%m-%d %H:%M} UTC is {one.mean:.4g}, over {one.changes} prices"
+        f"{one.since:%Y-%m-%d %H:%M} to {one.until:%Y-%m-%d %H:%M} UTC is {one.mean:.4g}, "
+        f"over {count_of(one.changes, 'price')}"
         for one in histories[:most]
     ]
     left_out = max(0, len(histories) - most)

@@ -155,6 +155,7 @@ def account(
     """Account for a run of which the history is known; see ``actual_of``."""
     if not history.timelines:
         raise CostError(f"{history.place} has no attempt yet, so there is nothing to account")
+    _refuse_absent(on_demand_attempts, history)
     accepted = _accepted(history)
     begins = _begins(history.timelines, boot_seconds)
     rule = rule_named(offer.billing, first_hour=first_hour) if offer else None
@@ -181,6 +182,16 @@ def account(
             )
         )
     return _summed(history, lives, offer)
+
+
+def _refuse_absent(numbers: Collection[int], history: RunHistory) -> None:
+    """Refuse numbers of attempts that the run does not have: its money would be wrong without a word."""
+    known = [timeline.past.record.attempt_ordinal for timeline in history.timelines]
+    absent = sorted({*numbers} - {*known})
+    if absent:
+        raise CostError(
+            f"{history.place} has no attempt {absent[0]}", hint=f"there are {min(known)} to {max(known)}"
+        )
 
 
 def _accepted(history: RunHistory) -> list[int]:

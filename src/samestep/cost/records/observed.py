@@ -129,13 +129,16 @@ def exponential(interruptions: int, observed_seconds: float) -> Exponential:
     return Exponential(mean_seconds=mean, interruptions=interruptions, observed_seconds=observed_seconds)
 
 
-def few_interruptions(interruptions: int, observed_seconds: float) -> str:
-    """Return what has to be said of a mean life that rests on few interruptions."""
+def few_interruptions(interruptions: int, observed_seconds: float, mean_seconds: float | None = None) -> str:
+    """Return what has to be said of a mean life that rests on few interruptions; without one, it follows from them."""
     if interruptions == 0:
+        if mean_seconds is None or math.isclose(mean_seconds, observed_seconds):
+            taken = f"{duration(observed_seconds)} stand for it, as if the first came now"
+        else:
+            taken = f"{duration(mean_seconds)} are assumed"
         return (
             f"no interruption was seen in {duration(observed_seconds)}: the mean life is above "
-            f"{duration(observed_seconds / 3)} with 95 % confidence, and {duration(observed_seconds)} stand for it, "
-            "as if the first came now"
+            f"{duration(observed_seconds / 3)} with 95 % confidence, and {taken}"
         )
     return (
         f"the mean life rests on {interruptions} interruption{'' if interruptions == 1 else 's'} in "
