@@ -92,6 +92,7 @@ def test_no_second_and_no_cent_is_lost_or_counted_twice(history, rule, on_demand
     offer = Offer(
         provider="own", instance="one", spot=1.5, on_demand=4.0, nodes=3, billing=rule, thousand_requests=7.0
     )
+    on_demand &= {timeline.past.record.attempt_ordinal for timeline in history.timelines}
     actual = account(
         history, offer=offer, on_demand_attempts=on_demand, boot_seconds=boot / 8, first_hour=first_hour
     )
