@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import gc
 import io
 import os
 import re
@@ -66,7 +67,7 @@ class Calls:
     @contextlib.contextmanager
     def between(self):
         """Watch what is done inside."""
-        with pytest.MonkeyPatch.context() as patch:
+        with _nothing_collected(), pytest.MonkeyPatch.context() as patch:
             for name in NAMES:
                 patch.setattr(os, name, self._watched(name, getattr(os, name)))
             patch.setattr(io, "open", self._watched("io.open", io.open))
@@ -81,13 +82,14 @@ class Calls:
 
     def _watched(self, name, real, *, raises=True):
         def call(*args, **kwargs):
-            concerns = self._concerns(args)
-            if name == "close" and args[0] not in self._open:
-                return real(*args, **kwargs)  # a pipe, not a file
-            if not self._strikes(f"{name} {concerns}"):
-                return self._seen(name, concerns, real(*args, **kwargs), args)
             if name == "close":
-                real(*args, **kwargs)  # as in Linux: it is closed whatever the answer
+                return self._close(real, *args)
+            concerns = self._concerns(args)
+            if not self._strikes(f"{name} {concerns}"):
+                answer = real(*args, **kwargs)
+                if name in {"open", "dup"}:
+                    self._open[answer] = concerns
+                return answer
             if self._fault == "short":
                 return real(args[0], *_shortened(args[1]), *args[2:])
             if raises:
@@ -97,20 +99,20 @@ class Calls:
 
         return call
 
+    def _close(self, real, descriptor):
+        # Forgotten before it is closed: from then on its number may be that of what another thread opens.
+        concerns = self._open.pop(descriptor, None)
+        strikes = concerns is not None and self._strikes(f"close {concerns}")  # else it is a pipe
+        real(descriptor)  # as in Linux: it is closed whatever the answer
+        if strikes:
+            raise OSError(self._fault, os.strerror(self._fault))
+
     def _concerns(self, args):
         """Return the last name of the file or folder, without what differs between runs."""
         if not args or isinstance(args[0], int):
             return self._open.get(args[0] if args else None, "?")
         name = os.fsdecode(args[0]) if isinstance(args[0], str | bytes) else Path(args[0]).name
         return _RANDOM.sub("", _ID.sub("ID", name.rsplit("/", 1)[-1]))
-
-    def _seen(self, name, concerns, answer, args):
-        with self._lock:
-            if name in {"open", "dup"}:
-                self._open[answer] = concerns
-            elif name == "close":
-                self._open.pop(args[0], None)
-        return answer
 
     def _strikes(self, label):
         with self._lock:
@@ -119,6 +121,16 @@ class Calls:
                 self.failed_at = len(self.made)
             self.made.append(label)
             return strikes
+
+
+@contextlib.contextmanager
+def _nothing_collected():
+    """Leave lying what was left behind earlier; clearing it away makes calls, too."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _shortened(buffers):
