@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import samestep
 from samestep.bundle.parts import PartWriter
+from samestep.state.snapshot import Snapshot
 from servers.emulators import Emulator
 from servers.fault_proxy import FOREVER, FaultProxy
 
@@ -407,14 +408,32 @@ class Failing(Sharded):
                 settle(writer)
 
             PartWriter.settle = failing
+        self.pause_seconds = 0.3 if fails == "lingers" else 0.0
         super().__init__(root, **arguments)
 
+    def step(self, batch):
+        time.sleep(self.pause_seconds)
+        return super().step(batch)
+
     def fail(self, way):
-        if way == "raises":
+        if way == "lingers":
+            let_go_slowly(Snapshot, "close")
+        if way in ("raises", "lingers"):
             raise OSError("the disk of this rank is broken")
         if way == "exits":
             os._exit(3)
         os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def let_go_slowly(kind, name):
+    """Let a method take several steps: by then the other ranks know of the failure."""
+    original = getattr(kind, name)
+
+    def slow(self):
+        time.sleep(2.0)
+        original(self)
+
+    setattr(kind, name, slow)
 
 
 FAULTY = {

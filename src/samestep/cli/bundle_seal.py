@@ -173,7 +173,8 @@ def _sealing_attempt(root: str, begin_again: str, step: int | None = None) -> tu
 
 
 def _say_sealed(store: Store, made: Bundle, source: str, *, as_json: bool, one_line: bool = False) -> None:
-    from samestep.report.bundles import plain_bundle, readable_bytes
+    from samestep.contract.sizes import readable_bytes
+    from samestep.report.bundles import plain_bundle
 
     fresh = sum(part.size for part in made.manifest.parts if not part.share_depth)
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import click
 
-from samestep.report.bundles import readable_bytes
+from samestep.contract.sizes import readable_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

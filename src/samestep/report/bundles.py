@@ -14,6 +14,7 @@ from samestep.bundle.contracts import STATED
 from samestep.bundle.manifest import COMPONENTS
 from samestep.bundle.records import CommitRecord
 from samestep.contract.redaction import redacted_text
+from samestep.contract.sizes import readable_bytes
 
 from .tables import Table
 from .view import count_of
@@ -25,17 +26,6 @@ if TYPE_CHECKING:
     from samestep.bundle.retention import Pruning
     from samestep.bundle.store import Store
     from samestep.bundle.verifying import Verification
-
-_STEP_BYTES = 1024
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def readable_bytes(size: float) -> str:
-    """Return a size in the unit that suits it: ``1.5 MiB``."""
-    unit = 0
-    while size >= _STEP_BYTES and unit < len(_UNITS) - 1:
-        size, unit = size / _STEP_BYTES, unit + 1
-    return f"{size:.0f} {_UNITS[unit]}" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
 
 
 def records_of(store: Store, limit: int | None = None) -> tuple[list[Bundle], list[Unreadable]]:

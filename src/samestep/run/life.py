@@ -7,6 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from samestep.contract.sizes import readable_bytes
 from samestep.errors import SamestepError
 from samestep.state.errors import CHANGED_MEANWHILE
 
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 _NOTE_SECONDS = 5.0
 """How often the journal is told which steps were executed: what a lost machine may have done since is not known."""
 
-_DUE = 2
-"""Which of the flags that ranks agree on says that a save is due."""
+_DUE, _FAILED = 2, 3
+"""Which of the flags that ranks agree on say that a save is due, and that one has failed."""
 
 
 class Life:
@@ -134,9 +135,9 @@ class Life:
         interrupted = heard is not None and heard.exit_code != Notice.exit_code
         timed = self._timer.needs_clock and self._is_due()
         flags = (heard is not None and not interrupted, interrupted, timed, self._failed is not None)
-        notice, interrupt, due, failed = self._agreed.propose(flags)  # the third is _DUE
+        notice, interrupt, due, failed = self._agreed.propose(flags)  # as _DUE and _FAILED count them
         if failed:
-            self._raise_failure()
+            self._meet_failure()
         if notice or interrupt:
             self._notice = heard or Notice("another rank", exit_code=130 if interrupt else Notice.exit_code)
         self._due = due if self._timer.needs_clock else self._is_due()
@@ -219,6 +220,7 @@ class Life:
         if before is not None:
             self._settle(before)
             self._raise_failure()
+            self._agreed.settle(_FAILED)
         try:
             snapshot = self._capturing.take(overlap=self._overlap.allowed and not wait)
         except BaseException:
@@ -268,11 +270,17 @@ class Life:
         added = self._costs.of_save(outcome.ready - outcome.asked)
         self._timer.learned(added, outcome.done - outcome.asked)
         self.progress.say(
-            f"saved {bundle.id}, step {bundle.step}: {_size(bundle.manifest.size)}, training stood still "
+            f"saved {bundle.id}, step {bundle.step}: {readable_bytes(bundle.manifest.size)}, training stood still "
             f"{outcome.ready - outcome.asked:.3f} s, committed after {outcome.done - outcome.asked:.2f} s"
         )
         if outcome.note:
             self.progress.say(outcome.note)
+
+    def _meet_failure(self) -> None:
+        """Raise what has come here of a save that some rank knows to have failed, once that is known."""
+        if self._failed is None and (outcome := self._saver.wait()) is not None:
+            self._settle(outcome)
+        self._raise_failure()
 
     def _raise_failure(self) -> None:
         """Raise what a save has failed with, unless the run is to go on all the same.
@@ -389,10 +397,3 @@ class Life:
             if problem and problem not in self._said:
                 self._said.add(problem)
                 self.progress.say(f"warning: {problem}")
-
-
-def _size(size_bytes: int) -> str:
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.3g} {unit}"
-    return f"{size_bytes} bytes"

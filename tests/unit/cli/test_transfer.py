@@ -11,7 +11,7 @@ import pytest
 
 from samestep.cli import transfer
 from samestep.cli.transfer import Transfer, counted
-from samestep.report.bundles import readable_bytes
+from samestep.contract.sizes import readable_bytes
 from samestep.report.tables import Table
 
 
