@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,6 +16,7 @@ from samestep.cost.errors import CaseError
 from samestep.cost.inputs import Capacity, Empirical, Exponential, Replay
 from samestep.cost.interval import smoothed
 from samestep.cost.predicting import expected_money, interruptible, simulated, threats
+from samestep.cost.simulation import gain_ratio
 from samestep.ledger.intervals import exact_interval
 
 
@@ -224,6 +226,61 @@ def test_long_notices_put_interruptions_further_apart_in_the_closed_form_too():
     run = replace(run, prices=prices)
     paths = simulated(run, paths=4000, seed=1)
     assert expected_money(run) == pytest.approx(paths.cost.mean(), rel=0.1)
+
+
+@pytest.mark.parametrize("usable", [0.0, 1.0], ids=["unusable", "usable"])
+def test_the_notice_of_a_replay_lies_inside_of_its_lives_in_the_closed_form_too(tmp_path, usable):
+    """Machines are there for an hour, and for the last fifteen minutes of it they are known to go."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": ([1] * 6 + [0] * 2) * 40}))
+    asked = case(
+        lives=Replay(paths=[str(path)], kind="held"),
+        notice_seconds=900.0,
+        usable_notice=usable,
+        interval_seconds=600.0,
+        steps=200_000,
+    )
+    run = interruptible(asked, offer(), threats(asked.risk)[0])
+    paths = simulated(run, paths=50, seed=1)
+    assert expected_money(run) == pytest.approx(paths.cost.mean(), rel=0.01)
+    spent = paths.mean_time()
+    there = spent.total - spent["capacity-wait"]
+    assert gain_ratio(run.plan, run.threat.lives) == pytest.approx(there / 200_000, rel=0.01)
+
+
+def test_the_curve_of_a_replay_has_no_notice_on_top_of_its_lives(tmp_path):
+    """A notice that takes time from lives costs more than the same one after them; so does its curve."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": ([1] * 6 + [0] * 2) * 40}))
+    recorded = answer(case(lives=Replay(paths=[str(path)], kind="held"), notice_seconds=900.0, paths=20))
+    on_top = answer(case(lives=Empirical(lives_seconds=[3600.0] * 40), notice_seconds=900.0, paths=20))
+    assert recorded.interval.curve[20][1] > 1.05 * on_top.interval.curve[20][1]
+
+
+def test_hours_that_are_begun_and_hours_that_are_free_are_in_the_closed_form(plain):
+    """Lives of an hour and a half are billed as two; taken away within the first hour, four of ten are not billed."""
+    for rule, first_hour in (("per-hour", False), ("aws-linux", True)):
+        asked = case(
+            lives=seen(100, 1.5 * HOUR), first_hour=first_hour, steps=400_000, interval_seconds=600.0
+        )
+        run = interruptible(asked, offer(billing=rule), threats(asked.risk)[0])
+        paths = simulated(run, paths=300, seed=1)
+        assert expected_money(run) == pytest.approx(paths.cost.mean(), rel=0.01)
+        assert abs(paths.billed_seconds / paths.wall - 1).mean() > 0.1
+
+
+def test_what_would_turn_the_verdict_counts_begun_hours():
+    """Twice as long a life wastes less of its last hour: the ratio at the far end is that of a simulation there."""
+    asked = case(offers=[offer(billing="per-hour")], interval_seconds=600.0, steps=36_000, paths=2000)
+    flip = next(flip for flip in answer(replace_life(asked, HOUR)).tornado if flip.input == "mean life (s)")
+    there = answer(replace_life(asked, flip.high)).offers[0]
+    assert flip.ratio_high == pytest.approx(there.spot.cost.mean / there.on_demand.cost.mean, rel=0.03)
+
+
+def replace_life(asked, mean):
+    return msgspec.structs.replace(
+        asked, risk=msgspec.structs.replace(asked.risk, lives=Exponential(mean_seconds=mean))
+    )
 
 
 def test_a_trace_without_an_interruption_teaches_nothing(tmp_path):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from cost_samples import HOUR, case, offer, quantity, seen
 from samestep.cost.answering import answer
-from samestep.cost.inputs import Capacity, Exponential, Weibull
+from samestep.cost.inputs import Capacity, Empirical, Exponential, Weibull
 from samestep.cost.result import Choice
 
 
@@ -193,8 +193,75 @@ def test_hazard_that_falls_with_age_makes_the_first_save_early():
     assert steady.interval.first_seconds == steady.interval.steps
 
 
-def test_a_run_that_never_gets_to_a_save_is_no_bargain():
-    result = answer(case(lives=seen(100, 5.0), interval_seconds=600.0, paths=20))
+def test_a_run_that_hardly_ever_gets_to_a_save_costs_more_by_what_is_certain_of_it():
+    """Such runs are all alike: some are simulated, and not as many as were asked for."""
+    result = answer(case(lives=seen(100, 5.0), interval_seconds=600.0, paths=5000))
+    way = result.offers[0].spot
     assert result.choice is Choice.ON_DEMAND
-    assert "may never get to its end" in result.reason
-    assert any("given up before their end" in note for note in result.notes)
+    assert way.unfinished == way.paths == 100
+    assert (
+        "100 of 100 simulated runs on interruptible capacity were not finished after 10,000" in result.reason
+    )
+    assert "at least $" in result.reason
+    assert way.cost.mean > result.offers[0].on_demand.cost.mean
+    assert any("less than they come to in the end" in note for note in result.notes)
+
+
+@pytest.fixture(scope="module")
+def given_up():
+    """A run of 40 days whose machines live five minutes: given up long before it costs what on-demand does."""
+    return answer(
+        case(
+            lives=Exponential(mean_seconds=300.0),
+            steps=3_600_000,
+            restart_seconds=quantity(240.0),
+            deadline_seconds=1000 * HOUR,
+            budget=2500.0,
+            paths=30,
+        )
+    )
+
+
+def test_a_verdict_never_rests_on_what_runs_came_to_before_they_were_given_up(given_up):
+    """What they had cost until then is a third of on-demand; in the end it would be more."""
+    one = given_up.offers[0]
+    assert one.spot.unfinished == 30
+    assert one.spot.cost.mean < 0.5 * one.on_demand.cost.mean
+    assert given_up.choice is one.choice is Choice.UNDECIDED
+    assert "30 of 30" in given_up.reason
+    assert "in closed form" in given_up.reason
+
+
+def test_progress_of_a_run_that_was_given_up_is_what_it_had_come_to(given_up):
+    way = given_up.offers[0].spot
+    assert 0 < way.steps_accepted < 0.5 * 3_600_000
+    assert way.steps_accepted == pytest.approx(way.time["unique"], rel=1e-9)
+    assert way.per_accepted == pytest.approx(way.money.total / way.steps_accepted)
+    assert way.per_accepted > way.per_executed
+
+
+def test_what_turns_the_verdict_of_a_run_that_was_given_up_is_that_of_the_closed_form(given_up):
+    one, price = given_up.offers[0], flips(given_up)["price ratio"]
+    assert one.break_even_ratio == price.flips_at < one.ratio
+    life = flips(given_up)["mean life (s)"]
+    assert one.break_even_life_seconds == pytest.approx(life.flips_at, rel=0.01)
+    assert life.flips_at > 300.0
+
+
+def test_conditions_of_a_run_that_was_given_up_are_not_known(given_up):
+    _, deadline, budget = given_up.conditions
+    assert "is known to meet it in 0 % of the simulated runs; 30 of 30 were not finished" in deadline
+    assert "is known to keep it in 0 %" in budget
+
+
+def test_a_run_of_which_no_life_reaches_a_save_never_ends():
+    lives = Empirical(lives_seconds=[300.0] * 20)
+    result = answer(case(lives=lives, interval_seconds=600.0, paths=5))
+    assert result.choice is Choice.ON_DEMAND
+    assert "never ends" in result.reason
+
+
+def test_an_offer_without_interruptible_capacity_does_not_hide_runs_that_were_given_up():
+    offers = [offer(instance="plain", spot=None), offer()]
+    result = answer(case(offers=offers, lives=seen(100, 5.0), interval_seconds=600.0, paths=5))
+    assert "were not finished" in result.reason

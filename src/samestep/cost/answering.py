@@ -26,7 +26,7 @@ from .predicting import (
 )
 from .result import Choice, CostResult, OfferResult
 from .units import count_of, duration, money, share
-from .verdict import Judge, evidence_of, without_comparison
+from .verdict import Judge, evidence_of, unfinished_text, without_comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 MOST_COMPARED = 12
 """Offers that are simulated for each way: those with the cheapest hour, since all of them do the same work."""
 
+_NOT_EXPECTED = (
+    "nothing is predicted of the run so far: with these lives it would hardly have come to an end, or the policy has "
+    "no interruptible capacity"
+)
 _UNPRICED = Offer(provider="", instance="", spot=0.0)
 """For ledgers of time alone."""
 
@@ -78,6 +82,7 @@ def answer(
     found = threats(case.risk)
     views = [_view(case, offer, found) for offer in case.offers]
     choice, reason, judge, evidence = _overall(case, views, found[0])
+    expected = _expected(case, actual, found[0]) if actual else {}
     return CostResult(
         case=case,
         offers=sorted((_result(case, view, found[0]) for view in views), key=_least),
@@ -90,8 +95,14 @@ def answer(
         zones=_zones(case, views, found[0]),
         actual=actual.ledgers if actual else {},
         actual_steps=_steps(actual) if actual else {},
-        expected=_expected(case, actual, found[0]) if actual else {},
-        notes=[*notes, *check_case(case), *_notes(case, whole, views), *_of_traces(found[0])],
+        expected=expected,
+        notes=[
+            *notes,
+            *check_case(case),
+            *_notes(case, whole, views),
+            *_of_traces(found[0]),
+            *([_NOT_EXPECTED] if actual and actual.steps_accepted and not expected else []),
+        ],
         provenance=provenance or {},
     )
 
@@ -161,8 +172,8 @@ def _overall(case: Case, views: list[_View], threat: Threat) -> tuple[Choice, st
     evidence = evidence_of(threat)
     if not views:
         return Choice.UNDECIDED, "no offer was given, so there is no price to compare", None, evidence
-    spot = min(views, key=lambda view: _cost(view.spot))
-    on_demand = min(views, key=lambda view: _cost(view.on_demand))
+    spot = min(views, key=lambda view: _rank(view.spot))
+    on_demand = min(views, key=lambda view: _rank(view.on_demand))
     judge = _judge(case, spot, on_demand, threat)
     if judge is None:
         choice, reason = without_comparison(spot.spot, on_demand.on_demand)
@@ -174,13 +185,13 @@ def _overall(case: Case, views: list[_View], threat: Threat) -> tuple[Choice, st
     return choice, reason, judge, evidence
 
 
-def _cost(ways: Ways | None) -> float:
-    """Return what a way costs, for choosing the cheapest; one that may never end is no choice."""
-    return ways.cost.mean if ways is not None and math.isfinite(ways.finish_seconds.mean) else math.inf
+def _rank(ways: Ways | None) -> tuple[bool, bool, float]:
+    """Return by what the cheapest way is chosen; one that was given up is no choice while another is there."""
+    return (True, True, math.inf) if ways is None else (False, *ways.rank)
 
 
-def _least(result: OfferResult) -> float:
-    return min(_cost(result.spot), _cost(result.on_demand))
+def _least(result: OfferResult) -> tuple[bool, bool, float]:
+    return min(_rank(result.spot), _rank(result.on_demand))
 
 
 def _steps(actual: Actual) -> dict[str, int]:
@@ -193,12 +204,13 @@ def _steps(actual: Actual) -> dict[str, int]:
 
 def _zones(case: Case, views: list[_View], threat: Threat) -> dict[str, Ways]:
     """Return what the cheapest interruptible capacity comes to in each of several zones alone."""
-    best = min(views, key=lambda view: _cost(view.spot), default=None)
+    best = min(views, key=lambda view: _rank(view.spot), default=None)
     setting = interruptible(case, best.offer, threat) if best else None
     if setting is None or len(threat.traces) < 2:
         return {}
     alone = {
-        trace.name: with_fields(setting, threat=Threat(threat.lives, (trace,))) for trace in threat.traces
+        trace.name: with_fields(setting, threat=with_fields(threat, traces=(trace,)))
+        for trace in threat.traces
     }
     return {name: _ways_of(case, one) for name, one in alone.items()}
 
@@ -215,6 +227,8 @@ def _expected(case: Case, actual: Actual, threat: Threat) -> dict[str, Ledger]:
     if setting is None:
         return {}
     paths = simulated(setting, paths=case.paths, seed=case.seed)
+    if not paths.finished.all():
+        return {}
     ledgers = {"time": paths.mean_time()}
     return {**ledgers, "money": paths.mean_money(setting.currency)} if actual.money else ledgers
 
@@ -224,21 +238,24 @@ def _conditions(case: Case, views: list[_View]) -> Iterator[str]:
     policy = case.policy
     quality = f"quality: {policy.quality}" if policy.quality else "quality of the result"
     yield f"{quality}; this prediction says nothing about it"
-    spot = min(views, key=lambda view: _cost(view.spot), default=None)
-    other = min(views, key=lambda view: _cost(view.on_demand), default=None)
+    spot = min(views, key=lambda view: _rank(view.spot), default=None)
+    other = min(views, key=lambda view: _rank(view.on_demand), default=None)
     ways = [one for one in (spot and spot.spot, other and other.on_demand) if one]
     if policy.deadline_seconds is not None and ways:
-        told = "; ".join(f"{way.capacity} {_kept(way.meets_deadline, 'meets', 'it')}" for way in ways)
+        told = "; ".join(f"{way.capacity} {_kept(way, way.meets_deadline, 'meets')}" for way in ways)
         yield f"deadline: {duration(policy.deadline_seconds)}; {told}"
     if policy.budget is not None and ways:
-        told = "; ".join(f"{way.capacity} {_kept(way.within_budget, 'keeps', 'it')}" for way in ways)
+        told = "; ".join(f"{way.capacity} {_kept(way, way.within_budget, 'keeps')}" for way in ways)
         yield f"budget: {money(policy.budget, ways[0].money.unit)}; {told}"
 
 
-def _kept(part: float | None, verb: str, what: str) -> str:
+def _kept(way: Ways, part: float | None, verb: str) -> str:
+    if way.unfinished:
+        known = f"is known to {verb.removesuffix('s')} it in {share(part)} of the simulated runs"
+        return f"{known}; {way.unfinished:,} of {way.paths:,} were not finished"
     if not part:
-        return f"never {verb} {what}"
-    return f"{verb} {what}" if part >= 1 else f"{verb} {what} in {share(part)} of the simulated runs"
+        return f"never {verb} it"
+    return f"{verb} it" if part >= 1 else f"{verb} it in {share(part)} of the simulated runs"
 
 
 def _notes(case: Case, whole: Case, views: list[_View]) -> Iterator[str]:
@@ -262,19 +279,23 @@ def _notes(case: Case, whole: Case, views: list[_View]) -> Iterator[str]:
         yield f"traces are replayed from {count_of(MOST_REPLAYS, 'start')}, not {case.paths:,}"
     if risk.nodes > 1 and risk.correlated and views:
         yield from _bounds(views)
-    unfinished = [
-        view.offer.name for view in views if view.spot and math.isinf(view.spot.finish_seconds.mean)
-    ]
-    if unfinished:
-        yield (
-            "some simulated runs on interruptible capacity were given up before their end, and only what they cost "
-            f"until then is counted: {', '.join(unfinished[:3])}"
-        )
+    yield from _unfinished(views)
     if any(rule_named(offer.billing).free_on_request for offer in case.offers):
         counted = "counted on: compare without it, too" if policy.first_hour else "not counted on"
         yield f"a first hour that is free if the provider takes the machine away in it is {counted}"
     if policy.capacity is Capacity.ON_DEMAND:
         yield "the policy uses on-demand capacity only: interruptible capacity was not simulated"
+
+
+def _unfinished(views: list[_View]) -> Iterator[str]:
+    found = [(view.offer.name, view.spot) for view in views if view.spot and view.spot.unfinished]
+    if found:
+        names = ", ".join(name for name, _ in found[:3])
+        yield (
+            f"{names}: {unfinished_text(found[0][1])}; money and time are what they came to until then, which is less "
+            f"than they come to in the end, and per accepted step means the {found[0][1].steps_accepted:,.0f} accepted "
+            "by then, on average; break-evens and what-ifs are those of the closed form"
+        )
 
 
 def _of_traces(threat: Threat) -> Iterator[str]:
@@ -283,7 +304,7 @@ def _of_traces(threat: Threat) -> Iterator[str]:
 
 
 def _bounds(views: list[_View]) -> Iterator[str]:
-    view = min(views, key=lambda one: _cost(one.spot))
+    view = min(views, key=lambda one: _rank(one.spot))
     if view.spot is None or view.other is None:
         return
     currency = view.offer.currency

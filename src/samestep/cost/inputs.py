@@ -147,7 +147,8 @@ class Risk(msgspec.Struct, frozen=True, kw_only=True):
         lives: how long the job runs between interruptions.
         wait_seconds: unbilled, until capacity is there again; drawn as exponential unless lives are a replay.
         usable_notice: probability that an interruption announces itself early enough for a save, as measured.
-        notice_seconds: between notice and end, not used for steps.
+        notice_seconds: between notice and end, not used for steps; the end of every recorded life where traces are
+            replayed, on top of lives otherwise.
         nodes: machines of one run; it stands still when one is lost.
         correlated: lives are those of one node: True brackets the job's by ``mean / nodes`` and ``mean``.
         label: what the provider publishes of interruptions, such as a band; it is shown, and nothing follows from it.

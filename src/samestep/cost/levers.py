@@ -111,7 +111,7 @@ class Lever:
 
 def levers(scene: Scene, evidence: Evidence) -> list[Lever]:
     """Return every input that can be moved; lives and waits stand in the traces where those are replayed."""
-    found = [_price(scene), _notice(scene)]
+    found = [price(scene), _notice(scene)]
     found += [_measured(scene, "restart_seconds", "start to first step (s)")]
     found += [_measured(scene, "save_seconds", "save (s)")]
     if scene.closed or not scene.threat.traces:
@@ -129,12 +129,13 @@ def life(scene: Scene, evidence: Evidence) -> Lever:
 
     def move(at: Scene, value: float) -> Scene:
         lives = scaled(at.threat.lives, value / at.threat.mean)
-        return with_fields(at, threat=Threat(lives))
+        return with_fields(at, threat=Threat(lives, recorded=at.threat.recorded))
 
     return Lever("mean life (s)", mean, low, high, mean / _WIDE, mean * _WIDE, move)
 
 
-def _price(scene: Scene) -> Lever:
+def price(scene: Scene) -> Lever:
+    """Return the price of interruptible capacity, as a part of the other one."""
     now, spot = scene.price_ratio, scene.offer.spot or 0.0
 
     def move(at: Scene, value: float) -> Scene:

@@ -22,9 +22,12 @@ from .result import Spread, Ways
 from .risk.lives import correlated_bounds, mean_seconds, sampler
 from .risk.traces import read_trace
 from .simulation import (
+    MOST_LIVES,
     Plan,
     Prices,
+    charged_share,
     gain_ratio,
+    machine_seconds,
     replay,
     simulate,
     spans_drawn,
@@ -49,6 +52,9 @@ GB = 1e9
 MOST_REPLAYS = 2_000
 """Starts in a trace; more of them repeat one another, as the traces are a few weeks long."""
 
+_MOST_UNFINISHED = 100
+"""Simulated runs where hardly one will be finished: they take long, and are all alike."""
+
 _MOST_EXPONENT = 700.0
 """Beyond it a start never succeeds, as far as a float can tell."""
 
@@ -64,10 +70,12 @@ class Threat:
     Attributes:
         lives: of the whole run between two interruptions; of a replay: those that its traces hold.
         traces: replayed instead of drawing lives; empty: lives are drawn.
+        recorded: lives reach to the end of a machine, its notice inside of them; otherwise they reach to the notice.
     """
 
     lives: Drawn
     traces: tuple[Trace, ...] = ()
+    recorded: bool = False
 
     @cached_property
     def mean(self) -> float:
@@ -108,7 +116,7 @@ def _replayed(lives: Replay, nodes: int) -> Threat:
             f"no interruption is recorded in {', '.join(lives.paths)}: nothing can be learned from a replay",
             hint='give longer traces, or a model such as [risk] model = "exponential"',
         )
-    return Threat(Empirical(lives_seconds=lived, censored_seconds=held), traces)
+    return Threat(Empirical(lives_seconds=lived, censored_seconds=held), traces, recorded=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +200,7 @@ def plan_of(case: Case, threat: Threat | None) -> Plan:
         stall_share=measured.stall_seconds.value / measured.step_seconds.value,
         usable_notice=case.risk.usable_notice,
         notice_seconds=case.risk.notice_seconds,
+        notice_inside=threat is not None and threat.recorded,
     )
     if given is not None or threat is None:
         return plan
@@ -227,6 +236,8 @@ def simulated(setting: Setting, *, paths: int, seed: int) -> Paths:
     if threat is None:
         return uninterrupted(plan, prices)
     rng = np.random.default_rng(seed)
+    if setting.deadline_seconds is None and _expected(setting)[1] > MOST_LIVES:
+        paths = min(paths, _MOST_UNFINISHED)
     starts = min(paths, MOST_REPLAYS)
     if setting.deadline_seconds is not None:
         horizon = setting.deadline_seconds
@@ -254,23 +265,34 @@ def expected_money(setting: Setting) -> float:
     """Return the cost of a run in closed form: for comparing settings, without the noise of a simulation.
 
     The billed time of a long run is exact for any lives; the first start is that of lives without memory (see
-    ``ledger.intervals.extended``). Saves and restores that move bytes are counted by the mean. No policy with fallback
-    has a closed form.
+    ``ledger.intervals.extended``). Saves and restores that move bytes are counted by the mean, and so is what a billing
+    rule makes of a life, as if the last one were taken away, too. No policy with fallback has a closed form.
     """
     plan, prices, threat = setting.plan, setting.prices, setting.threat
     if threat is None:
         return float(uninterrupted(plan, prices).cost[0])
-    first = threat.mean * math.expm1(min(plan.restart_seconds / threat.mean, _MOST_EXPONENT))
-    billed = plan.work_seconds * gain_ratio(plan, threat.lives) + first
-    interruptions = billed / (threat.mean + plan.notice_seconds)
-    wall = billed + interruptions * setting.wait_seconds
+    there, interruptions = _expected(setting)
+    if math.isinf(there):
+        return math.inf
+    wall = there + interruptions * setting.wait_seconds
     saves = plan.work_seconds / plan.interval_seconds
+    billed = there * charged_share(plan, threat.lives, prices.rule)
     return float(
         prices.hour * billed / 3600
         + prices.storage_hour * wall / 3600
         + saves * (prices.save_transfer + prices.save_requests)
         + interruptions * prices.restore_transfer
     )
+
+
+def _expected(setting: Setting) -> tuple[float, float]:
+    """Return the seconds of machines that a run takes, and its interruptions, in closed form."""
+    plan, threat = setting.plan, setting.threat
+    if threat is None:
+        return plan.work_seconds, 0.0
+    first = threat.mean * math.expm1(min(plan.restart_seconds / threat.mean, _MOST_EXPONENT))
+    there = plan.work_seconds * gain_ratio(plan, threat.lives) + first
+    return there, there / machine_seconds(plan, threat.lives)
 
 
 def ways_of(setting: Setting, paths: Paths, *, budget: float | None, deadline: float | None) -> Ways:
@@ -282,7 +304,9 @@ def ways_of(setting: Setting, paths: Paths, *, budget: float | None, deadline: f
         budget: money it may cost; None: no limit.
         deadline: wall seconds it must be finished in; None: no deadline.
     """
-    finish = paths.finish
+    finish, finished = paths.finish, paths.finished
+    unfinished = int(np.count_nonzero(~finished))
+    accepted = float(np.mean(paths.unique_seconds)) / setting.step_seconds
     return Ways(
         capacity=str(setting.capacity),
         interval_seconds=setting.plan.interval_seconds,
@@ -291,12 +315,14 @@ def ways_of(setting: Setting, paths: Paths, *, budget: float | None, deadline: f
         cost=_spread(paths.cost),
         finish_seconds=_spread(finish),
         meets_deadline=None if deadline is None else float(np.mean(finish <= deadline)),
-        within_budget=None if budget is None else float(np.mean(paths.cost <= budget)),
+        within_budget=None if budget is None else float(np.mean(finished & (paths.cost <= budget))),
         interruptions=float(np.mean(paths.interruptions)),
-        steps_accepted=setting.steps,
+        steps_accepted=accepted if unfinished else setting.steps,
         steps_executed=float(np.mean(paths.executed_seconds)) / setting.step_seconds,
         finish_histogram=_histogram(finish),
-        cost_histogram=_histogram(paths.cost),
+        cost_histogram=_histogram(paths.cost[finished]),
+        paths=len(finish),
+        unfinished=unfinished,
     )
 
 

@@ -43,12 +43,14 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
         money: mean ledger in money; adds up to what is billed.
         time: mean ledger in wall seconds; adds up to the wall time.
         cost, finish_seconds: spread over the simulated lives.
-        meets_deadline: share of lives that finish in time; None: no deadline.
-        within_budget: share of lives that stay below the budget; None: no budget.
+        meets_deadline: share of paths known to finish in time; None: no deadline.
+        within_budget: share of paths known to finish below the budget; None: no budget.
         interruptions: mean number.
-        steps_accepted: each index once.
+        steps_accepted: mean number, each index once; all of them where every path was finished.
         steps_executed: mean number, repeated ones included.
-        finish_histogram, cost_histogram: edges and counts, for the distributions of the report.
+        finish_histogram, cost_histogram: edges and counts of the finished paths, for the distributions of the report.
+        paths: simulated runs.
+        unfinished: how many of them were given up; their money and time are those until then, and so lower bounds.
     """
 
     capacity: str
@@ -60,15 +62,22 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
     meets_deadline: float | None = None
     within_budget: float | None = None
     interruptions: float = 0.0
-    steps_accepted: int
+    steps_accepted: float
     steps_executed: float
     finish_histogram: tuple[list[float], list[int]] = ([], [])
     cost_histogram: tuple[list[float], list[int]] = ([], [])
+    paths: int = 1
+    unfinished: int = 0
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """By what ways are compared: those that were finished first, the cheaper ones first."""
+        return self.unfinished > 0, self.cost.mean
 
     @property
     def per_accepted(self) -> float:
-        """Money per accepted step."""
-        return self.money.total / self.steps_accepted
+        """Money per accepted step, so far where a path was given up."""
+        return self.money.total / self.steps_accepted if self.steps_accepted else math.inf
 
     @property
     def per_executed(self) -> float:
@@ -102,7 +111,7 @@ class IntervalAdvice(msgspec.Struct, frozen=True, kw_only=True):
         flat_low, flat_high: between them the run costs at most one percent more.
         steps: the same in steps, rounded to what the flat region allows.
         first_seconds: when the first save of a life should be made; earlier when fresh machines are the risky ones.
-        curve: pairs of interval and expected billed seconds per useful second.
+        curve: pairs of interval and expected seconds of machines per useful second.
     """
 
     seconds: float

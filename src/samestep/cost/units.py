@@ -64,10 +64,12 @@ def share(part: float | None) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """Return a ratio with two digits behind the point."""
-    return (
-        NOTHING if value is None or math.isnan(value) else f"{value:.2f}" if value < 100 else f"{value:,.0f}"
-    )
+    """Return a ratio with two digits behind the point, or with one that counts."""
+    if value is None or math.isnan(value):
+        return NOTHING
+    if 0 < value < 0.005:
+        return f"{value:.1g}"
+    return f"{value:.2f}" if value < 100 else f"{value:,.0f}"
 
 
 def amount(value: float, unit: str) -> str:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from samestep.ledger import Row
 
 from .inputs import Empirical
-from .levers import Scene, cost_ratio, levers, life
+from .levers import Scene, cost_ratio, levers, life, price
 from .predicting import extras
 from .records.observed import ENOUGH_INTERRUPTIONS
 from .result import Choice, Evidence, Flip
 from .risk.lives import life_interval
+from .simulation import MOST_LIVES
 from .units import count_of, duration, money, ratio, share
 
 if TYPE_CHECKING:
@@ -90,16 +91,18 @@ class Judge:
 
     @property
     def ratio(self) -> float:
-        """Cost of interruptible capacity divided by that of on-demand, as simulated; infinite if a run never ends."""
-        return cost_ratio(self.spot.cost.mean, self.on_demand.cost.mean) if self.ends else math.inf
+        """Cost of spot divided by that of on-demand; in closed form where simulated runs were given up."""
+        return cost_ratio(self.spot.cost.mean, self.on_demand.cost.mean) if self.ends else self.scene.ratio()
 
     @property
     def ends(self) -> bool:
         """Whether every simulated run on interruptible capacity came to its end."""
-        return math.isfinite(self.spot.finish_seconds.mean)
+        return not self.spot.unfinished
 
     def break_even_price(self) -> float | None:
         """Return the price ratio above which interruptible capacity no longer pays; None: no ratio decides it."""
+        if not self.ends:
+            return self._turning(price(self.scene))
         by_hour = self.spot.money.total - extras(self.spot.money) - self.spot.money[Row.FALLBACK]
         left = self.on_demand.money.total - (self.spot.money.total - by_hour)
         now = self.scene.price_ratio
@@ -129,15 +132,34 @@ class Judge:
     def judge(self, evidence: Evidence) -> tuple[Choice, str]:
         """Return the choice for this offer and its reason."""
         if not self.ends:
-            told = (
-                "with these lives and this interval, a run on interruptible capacity may never get to its end"
-            )
-            return Choice.ON_DEMAND, told
+            return self._unfinished()
         if evidence.interruptions is None or self.hopeless():
             return self._by_money()
         if evidence.interruptions < evidence.needed:
             return Choice.UNDECIDED, self._too_few(evidence)
         return self._by_money()
+
+    def _unfinished(self) -> tuple[Choice, str]:
+        """Judge by what is certain of runs that were given up: they cost at least what they had cost until then."""
+        currency = self.scene.offer.currency
+        least, compared = self.spot.cost.mean, self.on_demand.cost.mean
+        expected = self.scene.money()
+        told = unfinished_text(self.spot)
+        if math.isinf(expected):
+            return (
+                Choice.ON_DEMAND,
+                f"{told}: no life is long enough for a save to last, so such a run never ends",
+            )
+        told += f", so what spot costs is not known: at least {money(least, currency)}"
+        if self.other and self.other.cost.mean < compared < least:
+            return Choice.UNDECIDED, (
+                f"{told} if every machine is lost on its own, {money(self.other.cost.mean, currency)} if all are lost "
+                f"together, and on-demand {money(compared, currency)}: how machines are lost together decides it"
+            )
+        told += (
+            f", about {money(expected, currency)} in closed form; on-demand costs {money(compared, currency)}"
+        )
+        return (Choice.ON_DEMAND if least > compared else Choice.UNDECIDED), told
 
     def _by_money(self) -> tuple[Choice, str]:
         difference = self.on_demand.cost.mean - self.spot.cost.mean
@@ -195,7 +217,7 @@ class Judge:
     @cached_property
     def _scale(self) -> float:
         base = self.scene.ratio()
-        return self.ratio / base if base and math.isfinite(base) and self.ends else 1.0
+        return self.ratio / base if self.ends and base and math.isfinite(base) else 1.0
 
     def _turning(self, lever: Lever) -> float | None:
         """Return the value of an input nearest to the present one at which both ways cost the same."""
@@ -219,6 +241,14 @@ def _crossing(holds: Callable[[float], bool], inside: float, outside: float) -> 
         if abs(outside - inside) <= _PRECISION * max(abs(inside), abs(outside)):
             break
     return (inside + outside) / 2
+
+
+def unfinished_text(ways: Ways) -> str:
+    """Say how many of the simulated runs were given up."""
+    return (
+        f"{ways.unfinished:,} of {ways.paths:,} simulated runs on interruptible capacity were not finished after "
+        f"{MOST_LIVES:,} machines each"
+    )
 
 
 def without_comparison(spot: Ways | None, on_demand: Ways | None) -> tuple[Choice, str]:

@@ -36,7 +36,7 @@ def cost_schema() -> Schema:
     definitions["CostResult"]["properties"]["schema"] = {"const": COST_SCHEMA}
     ratios = [definitions["Flip"]["properties"][name] for name in ("ratio_low", "ratio_high")]
     for shape in (*definitions["Spread"]["properties"].values(), *ratios):
-        shape["type"] = ["number", "null"]  # infinite where a simulated run never ends
+        shape["type"] = ["number", "null"]  # infinite where simulated runs were given up, or never end
     return {"$schema": DIALECT, "$id": COST_SCHEMA, "title": "The answer of samestep cost", **schema}
 
 

@@ -21,8 +21,9 @@ from samestep.ledger import Ledger, Row
 from samestep.report.cost import decode_cost, encode_cost, load_cost, render_cost, words, write_cost
 from samestep.report.cost.accounts import MONEY, TIME, columns, lines, sums
 from samestep.report.cost.charts import chart_specs
-from samestep.report.cost.html import SIZE_LIMIT_BYTES, render_cost_page
+from samestep.report.cost.html import render_cost_page
 from samestep.report.cost.series import bins, interval_rows, marks, waterfall_rows
+from samestep.report.offline import SIZE_LIMIT_BYTES
 from samestep.report.schema import cost_schema
 
 
@@ -55,12 +56,24 @@ def test_json_comes_back_as_it_was(example, plain, undecided):
         assert decode_cost(encode_cost(result), "it") == result
 
 
-def test_an_end_that_never_comes_survives_json():
-    never = answer(case(lives=seen(100, 5.0), interval_seconds=600.0, paths=5))
-    again = decode_cost(encode_cost(never), "it")
+@pytest.fixture(scope="module")
+def given_up():
+    return answer(case(lives=seen(100, 5.0), interval_seconds=600.0, deadline_seconds=HOUR, paths=5))
+
+
+def test_an_end_that_never_comes_survives_json(given_up):
+    again = decode_cost(encode_cost(given_up), "it")
     assert math.isinf(again.offers[0].spot.finish_seconds.mean)
-    jsonschema.Draft202012Validator(cost_schema()).validate(json.loads(encode_cost(never)))
-    assert "never ends" in render_cost(never)
+    jsonschema.Draft202012Validator(cost_schema()).validate(json.loads(encode_cost(given_up)))
+
+
+def test_figures_of_runs_that_were_given_up_are_shown_as_lower_bounds(given_up):
+    text, page = render_cost(given_up, width=400), render_cost_page(given_up)
+    for told in ("≥ $13.", "not finished", "not known", "at least 1", "spot (not finished)"):
+        assert told in text
+        assert told in page
+    assert "never ends" not in text
+    assert "Infinity" not in page
 
 
 def test_results_validate_against_the_published_schema(example, plain, undecided):

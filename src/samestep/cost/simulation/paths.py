@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from .plan import Floats, Paths, Plan, Prices
     from .supply import Machines, Supply
 
+MOST_LIVES = 10_000
+"""Machines after which a path is given up: a run that needs more of them is none that anybody would wait for."""
+
 DONE = 1e-9
 """Of the work: what is left when all is done but for floating point."""
 
@@ -32,7 +35,7 @@ def simulate(
     rng: np.random.Generator,
     wait_seconds: float = 0.0,
     draw_wait: Draw | None = None,
-    max_lives: int = 10_000,
+    max_lives: int = MOST_LIVES,
 ) -> Paths:
     """Simulate a run whose machines live and come as drawn; the first one is there at once.
 

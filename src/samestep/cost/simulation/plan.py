@@ -32,6 +32,7 @@ class Plan:
         usable_notice: share of interruptions that announce themselves early enough for a save.
         notice_seconds: billed time between every notice and the end of the machine, not used for steps.
         first_seconds: productive time before the first save of every life; None: ``interval_seconds``.
+        notice_inside: lives are counted to the end of the machine, as recorded ones are; otherwise to the notice.
 
     Raises:
         CostError: a number makes no sense.
@@ -47,6 +48,7 @@ class Plan:
     usable_notice: float = 0.0
     notice_seconds: float = 0.0
     first_seconds: float | None = None
+    notice_inside: bool = False
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

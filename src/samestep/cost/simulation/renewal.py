@@ -23,6 +23,8 @@ from .course import Course
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from samestep.cost.billing import Rule
+
     from .plan import Floats, Plan
 
 _ATOMS = 4096
@@ -49,12 +51,32 @@ def gain_ratio(plan: Plan, lives: Modelled) -> float:
     gain = lost * _durable(course, plan, lives) if lost else 0.0
     if kept:
         gain += kept * _trained(course, plan, lives)
-    return (mean_seconds(lives) + plan.notice_seconds) * stretch / gain if gain > 0 else math.inf
+    return machine_seconds(plan, lives) * stretch / gain if gain > 0 else math.inf
+
+
+def machine_seconds(plan: Plan, lives: Modelled) -> float:
+    """Return how long a machine is there on average, from its start to its end."""
+    return mean_seconds(lives) + (0.0 if plan.notice_inside else plan.notice_seconds)
+
+
+def charged_share(plan: Plan, lives: Modelled, rule: Rule) -> float:
+    """Return billed seconds for each second of machines that the provider ends, by a billing rule."""
+    if rule.plain:
+        return 1.0
+    seconds, masses = _atoms(lives)
+    seconds = seconds if plan.notice_inside else seconds + plan.notice_seconds
+    billed = rule.billed_seconds(seconds, np.ones(seconds.size, dtype=bool))
+    return float(billed @ masses) / float(seconds @ masses)
+
+
+def _used(plan: Plan) -> float:
+    """Return by how much a life is shorter for training than it was recorded."""
+    return plan.notice_seconds if plan.notice_inside else 0.0
 
 
 def _durable(course: Course, plan: Plan, lives: Modelled) -> float:
     """Return how much training of a life is durable when it ends, on average."""
-    begin = plan.restart_seconds + course.first + course.save + course.persist
+    begin = _used(plan) + plan.restart_seconds + course.first + course.save + course.persist
     if isinstance(lives, Empirical):
         longest = max(*lives.lives_seconds, *lives.censored_seconds, 0.0)
     else:
@@ -71,13 +93,16 @@ def _longest(lives: Modelled) -> float:
 
 def _trained(course: Course, plan: Plan, lives: Modelled) -> float:
     """Return how much training a life does until its end, on average."""
-    if isinstance(lives, Empirical):
-        seconds, masses = observed(lives)
-    else:
-        seconds = _quantiles(lives, (np.arange(_ATOMS) + 0.5) / _ATOMS)
-        masses = np.full(_ATOMS, 1 / _ATOMS)
-    ages = np.maximum(seconds - plan.restart_seconds, 0.0)
+    seconds, masses = _atoms(lives)
+    ages = np.maximum(seconds - _used(plan) - plan.restart_seconds, 0.0)
     return float(course.trained(ages, np.full(ages.size, np.inf)) @ masses)
+
+
+def _atoms(lives: Modelled) -> tuple[Floats, Floats]:
+    """Return lives that stand for all of them, and the probability of each."""
+    if isinstance(lives, Empirical):
+        return observed(lives)
+    return _quantiles(lives, (np.arange(_ATOMS) + 0.5) / _ATOMS), np.full(_ATOMS, 1 / _ATOMS)
 
 
 def _quantiles(lives: Modelled, shares: Floats) -> Floats:

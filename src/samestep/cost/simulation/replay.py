@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .paths import follow
+from .paths import MOST_LIVES, follow
 from .supply import Recorded
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def replay(
     *,
     starts: int,
     rng: np.random.Generator,
-    max_lives: int = 10_000,
+    max_lives: int = MOST_LIVES,
 ) -> Paths:
     """Run through a trace, or through several at once, from random starts.
 

@@ -68,7 +68,7 @@ def columns(result: CostResult) -> list[Column]:
 
 def way_title(ways: Ways) -> str:
     """Return what a way to use capacity is called beside others."""
-    return ways.capacity
+    return f"{ways.capacity} (not finished)" if ways.unfinished else ways.capacity
 
 
 def lines(shown: list[Column]) -> list[Line]:

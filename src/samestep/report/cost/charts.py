@@ -159,7 +159,7 @@ def _interval(result: CostResult) -> Any:
     )
     y = alt.Y(
         "overhead:Q",
-        title="billed time over useful time",
+        title="machine time over useful time",
         scale=alt.Scale(zero=False),
         axis=alt.Axis(tickCount=5, format=".1~%"),
     )

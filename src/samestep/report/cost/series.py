@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -125,7 +126,7 @@ def _all_marks(result: CostResult, kind: str) -> list[Row]:
     return [
         {"mark": mark, "at": value / size, "text": amount(value, unit)}
         for mark, value in wanted.items()
-        if value is not None
+        if value is not None and math.isfinite(value)
     ]
 
 
@@ -154,7 +155,7 @@ def offer_rows(result: CostResult) -> list[Row]:
 def tornado_rows(result: CostResult) -> list[Row]:
     """Return two bars for every input: to the ratio at its low end and at its high one."""
     ways, other = main_ways(result)
-    if ways is None or other is None or not other.money.total:
+    if ways is None or other is None or not other.money.total or ways.unfinished:
         return []
     base = ways.money.total / other.money.total
     return [
@@ -172,7 +173,7 @@ def tornado_rows(result: CostResult) -> list[Row]:
 
 
 def _costs(one: OfferResult) -> list[Row]:
-    ways: list[Ways] = [way for way in (one.spot, one.on_demand) if way is not None]
+    ways: list[Ways] = [way for way in (one.spot, one.on_demand) if way is not None and not way.unfinished]
     return [
         {
             "offer": offer_name(one),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from samestep.cost.units import NOTHING, duration, money, ratio, share
+from samestep.cost.units import NOTHING, ratio
 from samestep.report.paper import LABEL_WIDTH, Paper
 from samestep.report.tables import Table
 from samestep.report.terminal import DEFAULT_WIDTH
@@ -83,12 +83,12 @@ def _offer_row(one: OfferResult) -> tuple[str, ...]:
     return (
         words.offer_name(one),
         ratio(one.ratio),
-        money(one.spot.cost.mean, currency) if one.spot else "none",
-        money(one.on_demand.cost.mean, currency) if one.on_demand else "none",
+        words.cost_text(one.spot, currency),
+        words.cost_text(one.on_demand, currency),
         words.saving(one.spot, one.on_demand),
-        duration(ways.finish_seconds.p50) if ways else NOTHING,
-        duration(ways.finish_seconds.p95) if ways else NOTHING,
-        share(ways.meets_deadline) if ways else NOTHING,
+        words.end_text(ways, ways.finish_seconds.p50) if ways else NOTHING,
+        words.end_text(ways, ways.finish_seconds.p95) if ways else NOTHING,
+        words.in_time_text(ways),
         words.break_even_text(one),
         str(one.choice),
     )
@@ -100,10 +100,10 @@ def _zones(result: CostResult) -> str:
     rows = [
         (
             name,
-            money(ways.cost.mean, ways.money.unit),
-            duration(ways.finish_seconds.p50),
-            duration(ways.finish_seconds.p95),
-            share(ways.meets_deadline),
+            words.cost_text(ways, ways.money.unit),
+            words.end_text(ways, ways.finish_seconds.p50),
+            words.end_text(ways, ways.finish_seconds.p95),
+            words.in_time_text(ways),
         )
         for name, ways in words.zones(result)
     ]
@@ -184,8 +184,7 @@ def _listed(label: str, texts: list[str], paper: Paper) -> str:
 
 def _last(result: CostResult, paper: Paper, page: str) -> str:
     found, code = words.headline(result), words.exit_code(result)
-    paths = result.case.paths
-    text = f"{count_of(paths, 'simulated run')}, seed {result.case.seed}"
+    text = f"{words.simulated_runs(result)}, seed {result.case.seed}"
     text += f" · report {page}" if page else ""
     ending = f"exit {int(code)}"
     gap = max(3, paper.width - len(text) - len(ending))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from samestep.cost.inputs import Empirical, Exponential, Weibull
 from samestep.cost.result import Choice
 from samestep.cost.units import NOTHING, duration, money, ratio, share
+from samestep.cost.verdict import unfinished_text
 from samestep.errors import ExitCode
 from samestep.report.view import GOOD, NEUTRAL, SYMBOLS, UNKNOWN, count_of
 
@@ -59,13 +61,13 @@ def headline(result: CostResult) -> Headline:
 def best_spot(result: CostResult) -> OfferResult | None:
     """Return the offer whose interruptible capacity costs least, if any has some."""
     offered = [one for one in result.offers if one.spot]
-    return min(offered, key=lambda one: one.spot.cost.mean if one.spot else 0.0, default=None)
+    return min(offered, key=lambda one: one.spot.rank if one.spot else (True, 0.0), default=None)
 
 
 def best_on_demand(result: CostResult) -> OfferResult | None:
     """Return the offer whose on-demand capacity costs least, if any has some."""
     offered = [one for one in result.offers if one.on_demand]
-    return min(offered, key=lambda one: one.on_demand.cost.mean if one.on_demand else 0.0, default=None)
+    return min(offered, key=lambda one: one.on_demand.rank if one.on_demand else (True, 0.0), default=None)
 
 
 def main_ways(result: CostResult) -> tuple[Ways | None, Ways | None]:
@@ -95,6 +97,8 @@ def saving(spot: Ways | None, on_demand: Ways | None) -> str:
     if spot is None or on_demand is None or not on_demand.money.total:
         return NOTHING
     change = spot.money.total / on_demand.money.total - 1
+    if spot.unfinished:
+        return f"at least {share(change)} more" if change > 0 else "not known"
     if abs(change) < 0.0005:
         return "the same"
     return f"{share(abs(change))} {'less' if change < 0 else 'more'}"
@@ -105,9 +109,34 @@ def offer_name(offer: OfferResult) -> str:
     return offer.offer.name or "the given prices"
 
 
+def cost_text(ways: Ways | None, currency: str) -> str:
+    """Return what a way costs on average, as a lower bound where runs were given up."""
+    if ways is None:
+        return "none"
+    return ("≥ " if ways.unfinished else "") + money(ways.cost.mean, currency)
+
+
+def simulated_runs(result: CostResult) -> str:
+    """Say how many runs were simulated."""
+    ways = main_ways(result)[0]
+    return f"{ways.paths if ways else result.case.paths:,} simulated runs"
+
+
+def end_text(ways: Ways | None, seconds: float) -> str:
+    """Return when a share of the runs is finished."""
+    return "not finished" if ways is not None and math.isinf(seconds) else duration(seconds)
+
+
+def in_time_text(ways: Ways | None) -> str:
+    """Return in how many of the runs the deadline is met, as far as that is known."""
+    if ways is None:
+        return NOTHING
+    return "not known" if ways.unfinished else share(ways.meets_deadline)
+
+
 def nine_of_ten(ways: Ways | None, currency: str) -> str:
     """Return between which costs nine of ten simulated runs lie; nothing where all come to the same."""
-    if ways is None or ways.cost.p05 == ways.cost.p95:
+    if ways is None or ways.unfinished or ways.cost.p05 == ways.cost.p95:
         return ""
     return f"{money(ways.cost.p05, currency)} to {money(ways.cost.p95, currency)}"
 
@@ -115,6 +144,8 @@ def nine_of_ten(ways: Ways | None, currency: str) -> str:
 def spread_text(result: CostResult) -> str:
     """Say how far cost and end of the simulated runs scatter; nothing where they do not."""
     ways = main_ways(result)[0]
+    if ways is not None and ways.unfinished:
+        return f"{unfinished_text(ways)}: costs and times are what they came to until then, and lower bounds"
     if ways is None or ways.cost.p05 == ways.cost.p95:
         return ""
     low, high = (money(value, ways.money.unit) for value in (ways.cost.p05, ways.cost.p95))
