@@ -83,9 +83,9 @@ def test_states_are_folded(interrupted):
 
 
 def test_a_compressed_result_can_still_be_shown_and_downloaded(tmp_path, monkeypatch):
-    from samestep.report import html
+    from samestep.report import offline
 
-    monkeypatch.setattr(html, "SIZE_LIMIT_BYTES", 1)
+    monkeypatch.setattr(offline, "SIZE_LIMIT_BYTES", 1)
     document, log = browse(tmp_path, render_html(SAMPLES["defect"]()))
     assert 'type="application/gzip"' in document
     assert re.search(r'<a id="download" href="blob:', document)

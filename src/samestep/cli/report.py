@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from samestep.cli.commands import project_root
-from samestep.report import encode_result, find_result, load_result, render_terminal, write_atomically
+from samestep.report import encode_result, find_result, load_result, render_terminal
+from samestep.report.stored import write_atomically
 
 if TYPE_CHECKING:
     from samestep.drill.result import DrillResult

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
 import msgspec
@@ -13,17 +12,16 @@ from samestep.contract.redaction import redacted, redacted_text
 from samestep.drill.result import DRILL_SCHEMA, DrillResult
 from samestep.errors import UsageError
 
+from .stored import encoded, plain_values, read_result, write_atomically
+
 RESULT_NAME = "drill.json"
 STATE_FOLDER = Path(".samestep")
 _RUN_FIRST = "run a drill first: samestep drill -- COMMAND"
 
 
 def encode_result(result: DrillResult) -> bytes:
-    """Return the JSON of a result, indented, ending in a newline.
-
-    NaN and infinities have no JSON form: they are written as null. Secrets in commands are hidden.
-    """
-    return msgspec.json.format(msgspec.json.encode(without_secrets(result)), indent=1) + b"\n"
+    """Return the JSON of a result, with the secrets in commands hidden; see ``stored.encoded``."""
+    return encoded(without_secrets(result))
 
 
 def without_secrets(result: DrillResult) -> DrillResult:
@@ -49,19 +47,7 @@ def decode_result(data: bytes, source: str) -> DrillResult:
     Raises:
         UsageError: it is cut off, no drill result, or of another schema.
     """
-    try:
-        plain = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        raise UsageError(
-            f"{source} is no complete JSON ({error}): expected the result of a drill",
-            hint=f"it may have been cut off while it was written; {_RUN_FIRST}",
-        ) from error
-    schema = plain.get("schema") if isinstance(plain, dict) else None
-    if schema != DRILL_SCHEMA:
-        raise UsageError(
-            f"{source} has the schema {schema!r}, expected {DRILL_SCHEMA!r}",
-            hint="read it with the samestep version that wrote it",
-        )
+    plain = plain_values(data, source, DRILL_SCHEMA, run_first=_RUN_FIRST)
     try:
         return without_secrets(msgspec.convert(_with_infinities(plain), DrillResult))
     except msgspec.ValidationError as error:
@@ -109,12 +95,7 @@ def load_result(path: Path) -> DrillResult:
     Raises:
         UsageError: it is missing, unreadable, cut off or of another schema.
     """
-    file = path / RESULT_NAME if path.is_dir() else path
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}", hint=_RUN_FIRST) from error
-    return decode_result(data, str(file))
+    return decode_result(*read_result(path, RESULT_NAME, run_first=_RUN_FIRST))
 
 
 def write_reports(result: DrillResult, folder: Path) -> dict[str, Path]:
@@ -141,21 +122,3 @@ def write_reports(result: DrillResult, folder: Path) -> dict[str, Path]:
         paths[name] = folder / file
         write_atomically(paths[name], render(result).encode())
     return paths
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace ``path`` by ``data``: readers see the old content or the new, never a part.
-
-    Raises:
-        OSError: the folder is missing or not writable, or the disk is full; ``path`` is then as it was.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,17 +12,7 @@ from .charts import chart_specs
 from .crash import groups as crash
 from .crash import words
 from .files import encode_result
-from .offline import (
-    PACKED,
-    SIZE_LIMIT_BYTES,
-    drawn,
-    embedded_json,
-    environment,
-    flattened,
-    packed,
-    policy,
-    script,
-)
+from .offline import bounded_page, flattened
 from .series import side_by_side
 
 if TYPE_CHECKING:
@@ -33,41 +22,22 @@ if TYPE_CHECKING:
 def render_html(result: DrillResult) -> str:
     """Render the drill as a single HTML file that loads nothing from anywhere.
 
-    To stay within 1.5 MB the embedded result is compressed, then charts drawn ahead are left out, then the per-step
-    numbers of the embedded result.
+    Where it would be too large, the per-step numbers of the embedded result are what is left out last.
     """
-    specs = chart_specs(result)
-    drawings = {name: drawn(name, spec) for name, spec in specs.items()}
-    smaller = _without_series(result)
-    page = _render(result, specs, embedded_json(encode_result(result).decode()), drawings)
-    for kept, shown in ((result, drawings), (result, {}), (smaller, {})):
-        if len(page.encode()) <= SIZE_LIMIT_BYTES:
-            break
-        page = _render(result, specs, packed(encode_result(kept)), shown)
-    return page
-
-
-def _render(result: DrillResult, specs: dict[str, Any], raw: str, drawings: dict[str, str]) -> str:
-    return (
-        environment()
-        .get_template("page.html.j2")
-        .render(
-            result=result,
-            verdict=view.verdict(result),
-            view=view,
-            crash=crash,
-            told=words.told,
-            saves=crash.summaries(result),
-            side_by_side=side_by_side,
-            provenance=flattened(result.provenance),
-            started=_moment(result.started_unix),
-            specs={name: embedded_json(json.dumps(spec)) for name, spec in specs.items()},
-            drawings=drawings,
-            raw=raw,
-            raw_type="application/json" if raw.startswith("{") else PACKED,
-            script=script(),
-            policy=policy(),
-        )
+    return bounded_page(
+        "page.html.j2",
+        chart_specs(result),
+        encode_result(result),
+        encode_result(_without_series(result)),
+        result=result,
+        verdict=view.verdict(result),
+        view=view,
+        crash=crash,
+        told=words.told,
+        saves=crash.summaries(result),
+        side_by_side=side_by_side,
+        provenance=flattened(result.provenance),
+        started=_moment(result.started_unix),
     )
 
 

@@ -6,6 +6,7 @@ import base64
 import functools
 import gzip
 import hashlib
+import json
 import re
 from importlib import resources
 from typing import Any
@@ -39,6 +40,34 @@ unpacked().then((raw) => {
   }, { once: true });
 }).catch(() => {});
 """.replace("PACKED", PACKED)
+
+
+def bounded_page(template: str, specs: dict[str, Any], whole: bytes, smaller: bytes, **shown: Any) -> str:
+    """Render a page with its charts and the result it shows, which can be had from it again.
+
+    To stay within ``SIZE_LIMIT_BYTES`` the embedded result is compressed, then charts drawn ahead are left out, then
+    the smaller result is embedded.
+
+    Args:
+        template: name of the page's template.
+        specs: of its charts, by name.
+        whole: JSON of the result.
+        smaller: the same without what may be left out.
+        shown: what else the template uses.
+    """
+    page = environment().get_template(template)
+    shown |= {
+        "specs": {name: embedded_json(json.dumps(spec)) for name, spec in specs.items()},
+        "drawings": {name: drawn(name, spec) for name, spec in specs.items()},
+        "script": script(),
+        "policy": policy(),
+    }
+    text = page.render(shown, raw=embedded_json(whole.decode()), raw_type="application/json")
+    for data, drawings in ((whole, shown["drawings"]), (whole, {}), (smaller, {})):
+        if len(text.encode()) <= SIZE_LIMIT_BYTES:
+            break
+        text = page.render(shown | {"drawings": drawings}, raw=packed(data), raw_type=PACKED)
+    return text
 
 
 @functools.cache

@@ -12,9 +12,9 @@ from samestep.report import (
     find_result,
     load_result,
     render_terminal,
-    write_atomically,
     write_reports,
 )
+from samestep.report.stored import write_atomically
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SAMPLES if kind != "hostile"])

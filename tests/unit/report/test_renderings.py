@@ -12,9 +12,10 @@ import pytest
 
 from report_samples import SAMPLES, defect_result, empty_result, holding_result, hostile_result, noisy_result
 from samestep.report.github import ANNOTATION_LIMIT, render_annotations
-from samestep.report.html import SIZE_LIMIT_BYTES, embedded_json, flattened, render_html
+from samestep.report.html import render_html
 from samestep.report.junit import render_junit
 from samestep.report.markdown import escaped, render_markdown
+from samestep.report.offline import SIZE_LIMIT_BYTES, embedded_json, flattened
 from samestep.report.series import POINT_LIMIT, sample_rows, side_by_side, timeline_rows, value_rows
 
 

@@ -9,18 +9,19 @@ import msgspec
 
 from samestep.cost.result import SCHEMA, CostResult
 from samestep.errors import UsageError
-from samestep.report.files import write_atomically
+from samestep.report.stored import encoded, plain_values, read_result, write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 COST_NAME = "cost.json"
 PAGE_NAME = "cost.html"
+_RUN_FIRST = "run a prediction first: samestep cost"
 
 
 def encode_cost(result: CostResult) -> bytes:
     """Return the JSON of a result, indented, ending in a newline."""
-    return msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n"
+    return encoded(result)
 
 
 def decode_cost(data: bytes, source: str) -> CostResult:
@@ -33,16 +34,7 @@ def decode_cost(data: bytes, source: str) -> CostResult:
     Raises:
         UsageError: it is cut off, no cost result, or of another schema.
     """
-    try:
-        plain = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{source} is no complete JSON ({error})", hint="run samestep cost again") from error
-    schema = plain.get("schema") if isinstance(plain, dict) else None
-    if schema != SCHEMA:
-        raise UsageError(
-            f"{source} has the schema {schema!r}, expected {SCHEMA!r}",
-            hint="read it with the samestep version that wrote it",
-        )
+    plain = plain_values(data, source, SCHEMA, run_first=_RUN_FIRST)
     try:
         return msgspec.convert(_with_infinities(plain), CostResult)
     except (msgspec.ValidationError, AttributeError, KeyError, TypeError) as error:
@@ -66,12 +58,7 @@ def load_cost(path: Path) -> CostResult:
     Raises:
         UsageError: it is missing, unreadable, cut off or of another schema.
     """
-    file = path / COST_NAME if path.is_dir() else path
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}", hint="run samestep cost first") from error
-    return decode_cost(data, str(file))
+    return decode_cost(*read_result(path, COST_NAME, run_first=_RUN_FIRST))
 
 
 def write_cost(result: CostResult, folder: Path) -> dict[str, Path]:
