@@ -98,8 +98,10 @@ class Workshop:
         machine = self.site.machine(name)
         try:
             yield machine
-        finally:
+        except BaseException:
             machine.destroy()
+            raise
+        machine.retire()
 
     def code_digest(self) -> str:
         """Return a digest of the project files that every machine gets."""

@@ -13,13 +13,14 @@ from samestep.errors import MachineError
 from samestep.process.copying import copy_tree, explained, fingerprint, remove_tree
 from samestep.process.isolation import Isolation, probe_isolation
 from samestep.process.layout import Layout
-from samestep.process.projects import copy_project, left_behind
+from samestep.process.project_copies import ProjectCopies
+from samestep.process.projects import left_behind
 from samestep.process.surroundings import environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-FOLDERS = ("project", "out", "home", "tmp", "cache")
+FOLDERS = ("out", "home", "tmp", "cache")
 HOSTS = Path("/etc/hosts")
 ENVIRONMENT_FOLDERS = (".venv", "venv")
 
@@ -35,6 +36,7 @@ class Site:
         durable: the folder that is carried over, when the command has a fixed one.
         inputs: declared read-only inputs (absolute paths).
         keep: patterns of the files that machines get; empty: what belongs to the project for git.
+        copies: give them those files.
         writable: folders of the original that attempts may write to (where the probe leaves its traces).
         offline: attempts are kept from trackers and hubs.
     """
@@ -47,8 +49,16 @@ class Site:
     keep: tuple[str, ...] = ()
     writable: tuple[Path, ...] = ()
     offline: bool = True
+    copies: ProjectCopies = field(init=False)
     _input_prints: dict[str, str] = field(default_factory=dict)
     _machines: dict[str, Machine] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Know what of the project goes to machines."""
+        places = [self.base, *([self.project / self.durable] if self.durable else [])]
+        inside = [place.relative_to(self.project) for place in places if place.is_relative_to(self.project)]
+        without = [path for path in (*self.inner_inputs, *inside) if path.parts]
+        self.copies = ProjectCopies(self.project, self.base / "copies", self.keep, without)
 
     @classmethod
     def create(
@@ -239,19 +249,13 @@ class Machine:
             site.seat.mkdir(exist_ok=True)
             for name in FOLDERS:
                 (self.folder / name).mkdir(parents=True)
-            copy_project(site.project, self.project, keep=site.keep, without=self._not_copied())
+            site.copies.give(self.project)
             for entry in site.inner_inputs:
                 self._share(site.project / entry, self.project / entry)
             for name in ENVIRONMENT_FOLDERS:
                 if (site.project / name / "pyvenv.cfg").exists() and not (self.project / name).exists():
                     (self.project / name).symlink_to(site.project / name)
             self.out.mkdir(parents=True, exist_ok=True)
-
-    def _not_copied(self) -> list[Path]:
-        site = self.site
-        places = [site.base, *([site.project / site.durable] if site.durable else [])]
-        inside = [place.relative_to(site.project) for place in places if place.is_relative_to(site.project)]
-        return [path for path in (*site.inner_inputs, *inside) if path.parts]
 
     def _share(self, source: Path, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -287,6 +291,16 @@ class Machine:
             target.mkdir()
         if self.out.exists():  # a command may remove its own output folder
             copy_tree(self.out, target)
+
+    def retire(self) -> None:
+        """Remove all of it, but keep an untouched copy of the project for another machine; none of its processes lives.
+
+        Raises:
+            MachineError: it could not be removed.
+        """
+        with explained(f"the machine {self.name} could not be removed"):
+            self.site.copies.take_back(self.project)
+        self.destroy()
 
     def destroy(self) -> None:
         """Remove all of it: a way back to a lost machine must fail visibly."""

@@ -51,6 +51,20 @@ def test_a_lost_machine_is_gone_and_the_next_has_the_same_paths(project):
         assert list((second.folder / "home").iterdir()) == []
 
 
+def test_a_retired_machine_is_gone_and_leaves_nothing_to_the_next_but_an_untouched_copy(project):
+    with site(project) as here:
+        first = here.machine("first")
+        inode = (first.project / "train.py").stat().st_ino
+        (first.project / "side.pt").write_bytes(b"lost")
+        (first.folder / "home" / "moments.pt").touch()
+        first.retire()
+        assert not first.folder.exists()
+        second = here.machine("second")
+        assert (second.project / "train.py").stat().st_ino == inode
+        assert tree_digest(second.project) == tree_digest(project)
+        assert list((second.folder / "home").iterdir()) == []
+
+
 def test_one_at_a_time(project):
     with site(project) as here:
         here.machine("first")
