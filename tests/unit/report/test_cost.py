@@ -238,7 +238,7 @@ def test_the_page_says_verdict_conditions_ledgers_and_basis(page, plain):
     reader.feed(page)
     text = " ".join(" ".join(reader.text).split())
     for wanted in (
-        words.headline(plain).text,
+        words.verdict(plain).headline,
         *plain.conditions,
         "Two ledgers",
         "per accepted step",

@@ -31,7 +31,7 @@ def render_cost_page(result: CostResult) -> str:
         encode_cost(result),
         encode_cost(_shown_offers(result)),
         result=result,
-        verdict=words.headline(result),
+        verdict=words.verdict(result),
         view=view,
         words=words,
         accounts=accounts,

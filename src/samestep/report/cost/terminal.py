@@ -47,8 +47,8 @@ def render_cost(
 
 
 def _verdict(result: CostResult, paper: Paper) -> str:
-    found = words.headline(result)
-    lines_ = paper.labelled("verdict", found.text, found.tone)
+    found = words.verdict(result)
+    lines_ = paper.labelled("verdict", found.headline, found.tone)
     return "\n".join([*lines_, *paper.labelled("", found.sentence, None)])
 
 
@@ -183,7 +183,7 @@ def _listed(label: str, texts: list[str], paper: Paper) -> str:
 
 
 def _last(result: CostResult, paper: Paper, page: str) -> str:
-    found, code = words.headline(result), words.exit_code(result)
+    found, code = words.verdict(result), words.exit_code(result)
     text = f"{words.simulated_runs(result)}, seed {result.case.seed}"
     text += f" · report {page}" if page else ""
     ending = f"exit {int(code)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from samestep.cost.inputs import Empirical, Exponential, Weibull
@@ -11,7 +10,7 @@ from samestep.cost.result import Choice
 from samestep.cost.units import NOTHING, duration, money, ratio, share
 from samestep.cost.verdict import unfinished_text
 from samestep.errors import ExitCode
-from samestep.report.view import GOOD, NEUTRAL, SYMBOLS, UNKNOWN, count_of
+from samestep.report.view import GOOD, NEUTRAL, UNKNOWN, Verdict, count_of
 
 if TYPE_CHECKING:
     from samestep.cost.inputs import Lives, Quantity, Replay, Risk
@@ -27,26 +26,12 @@ SHOWN_OFFERS = 12
 """Offers that a table shows; the others are counted."""
 
 
-@dataclass(frozen=True)
-class Headline:
-    """The answer in one glance."""
-
-    tone: str
-    text: str
-    sentence: str
-
-    @property
-    def symbol(self) -> str:
-        """Symbol of the tone."""
-        return SYMBOLS[self.tone]
-
-
 def exit_code(result: CostResult) -> ExitCode:
     """Return 0 where spot or on-demand was decided, 4 where not."""
     return ExitCode.INCONCLUSIVE if result.choice is Choice.UNDECIDED else ExitCode.HOLDS
 
 
-def headline(result: CostResult) -> Headline:
+def verdict(result: CostResult) -> Verdict:
     """Say what the money says, with the number that says it."""
     text = {
         Choice.SPOT: "Spot pays",
@@ -55,7 +40,7 @@ def headline(result: CostResult) -> Headline:
     }[result.choice]
     if result.choice is Choice.SPOT:
         text = f"{text}: {saving(*main_ways(result))}"
-    return Headline(TONES[result.choice], text, result.reason)
+    return Verdict(TONES[result.choice], text, result.reason)
 
 
 def best_spot(result: CostResult) -> OfferResult | None:
