@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from samestep.contract import Family, Outcome
 from samestep.crash.choose import choose
@@ -244,18 +244,12 @@ class Crashes:
         """Return what the result says about the state of scenario ``name``."""
         save, state = self._states[name]
         found = save.wholeness(state)
-        return CrashPoint(
+        return point_of(
+            state,
             window=save.label,
-            model=state.model,
-            after=state.after,
-            last=state.last,
-            damage=state.damage,
-            way=state.way,
-            file=state.file,
             whole=found.newest,
             torn=[unit.path for unit in found.torn],
             mixed=[unit.path for unit in found.mixed],
-            lasting=bool(state.lasting),
             allowed=self._allows(state),
             also=len(state.also),
         )
@@ -289,6 +283,21 @@ def models_of(state: CrashState) -> set[str]:
     """Return every persistence model that gives a state; of a second interruption the one of that."""
     names = [name.rpartition("/again/")[2] for name in (state.name, *state.also)]
     return {name.split("/")[1] for name in names}
+
+
+def point_of(state: CrashState, *, window: str, **judged: Any) -> CrashPoint:
+    """Return what the result says about a state, with what was judged of it."""
+    return CrashPoint(
+        window=window,
+        model=state.model,
+        after=state.after,
+        last=state.last,
+        damage=state.damage,
+        way=state.way,
+        file=state.file,
+        lasting=bool(state.lasting),
+        **judged,
+    )
 
 
 def point_after_fault(left: Wholeness, title: str) -> CrashPoint:

@@ -47,10 +47,7 @@ class Loader:
         return self._followed
 
     def __len__(self) -> int:
-        length = self.followed.batches_per_epoch
-        if length is None:
-            raise TypeError("nobody knows how many batches an epoch has")
-        return length
+        return len(Given(self.followed))
 
     def __iter__(self) -> Iterator[Any]:
         if self._given is None:

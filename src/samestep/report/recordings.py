@@ -10,8 +10,8 @@ import msgspec
 from samestep.crash.operations import Kind
 from samestep.crash.recorder.order import STOPPED
 from samestep.crash.windows import save_windows
-from samestep.drill.crashing import operation_records
-from samestep.drill.result import CrashPoint, CrashWindow
+from samestep.drill.crashing import operation_records, point_of
+from samestep.drill.result import CrashWindow
 
 from .crash.words import moment
 from .view import count_of
@@ -233,17 +233,7 @@ def _states_of(recording: Recording, save: Listed) -> StatesOfSave:
 
 
 def _what(recording: Recording, window: Window, state: CrashState) -> str:
-    point = CrashPoint(
-        window=state.window,
-        model=state.model,
-        after=state.after,
-        last=state.last,
-        damage=state.damage,
-        way=state.way,
-        file=state.file,
-        lasting=bool(state.lasting),
-    )
-    return moment(point, _as_shown(recording, window))
+    return moment(point_of(state, window=state.window), _as_shown(recording, window))
 
 
 def _as_shown(recording: Recording, window: Window) -> CrashWindow:

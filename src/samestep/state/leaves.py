@@ -7,6 +7,7 @@ tensor and ``{"@CODEC": …}`` in the place of everything else; ``samestep.bundl
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -21,7 +22,7 @@ from samestep.state.codecs import codec_for, codec_named, unknown_leaf
 from samestep.state.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from samestep.state.codecs import Codec
 
@@ -281,25 +282,24 @@ def _is_plain_object(tree: dict[Any, Any]) -> bool:
 
 
 def _payload(codec: Codec, leaf: Any, at: str) -> Any:
-    try:
+    with _told(f"the codec {codec.name!r} could not write {at}", at):
         return codec.encode(leaf)
-    except StateError as error:
-        raise StateError(f"{at}: {error.message}", slug=error.slug, hint=error.hint) from None
-    except Exception as error:
-        raise StateError(
-            f"the codec {codec.name!r} could not write {at}: {type(error).__name__}: {error}", slug="codec"
-        ) from error
 
 
 def _decoded(codec: Codec, payload: Any, at: str) -> Any:
-    try:
+    with _told(f"the codec {codec.name!r} could not read {at}", at):
         return codec.decode(payload)
+
+
+@contextlib.contextmanager
+def _told(doing: str, at: str) -> Iterator[None]:
+    """Say of what a codec raises where in the tree it happened."""
+    try:
+        yield
     except StateError as error:
         raise StateError(f"{at}: {error.message}", slug=error.slug, hint=error.hint) from None
     except Exception as error:
-        raise StateError(
-            f"the codec {codec.name!r} could not read {at}: {type(error).__name__}: {error}", slug="codec"
-        ) from error
+        raise StateError(f"{doing}: {type(error).__name__}: {error}", slug="codec") from error
 
 
 def differences(one: Any, other: Any, *, at: str = "") -> list[str]:
