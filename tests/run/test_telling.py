@@ -93,6 +93,19 @@ def test_steps_are_accounted_once_however_often_they_were_executed():
     assert "2 steps lost" in accounts.text()
 
 
+def test_an_attempt_that_falls_back_to_an_older_bundle_takes_back_steps_of_all_before_it():
+    """Steps 41 to 80 of the first attempt were the point that the second went on from, and are executed once more."""
+    lives = [
+        life(0, 100, [(1, 100, 100.0)], seen=100.0),
+        life(80, 120, [(81, 120, 40.0)], began=110.0, seen=150.0),
+        life(40, 60, [(41, 60, 20.0)], began=160.0, seen=180.0, ended=True),
+    ]
+    accounts = accounts_of(lives, 60, 180.0)
+    assert accounts.steps_lost == (100 - 40) + (120 - 80)
+    assert accounts.steps + accounts.steps_lost == 100 + 40 + 20
+    assert accounts.step_seconds == pytest.approx(60.0)
+
+
 def test_a_mean_life_is_learned_from_attempts_that_did_not_end_by_themselves():
     lives = [life(0, 5, [], seen=100.0), life(0, 9, [], seen=50.0, ended=True), life(0, 9, [], seen=7.0)]
     assert interrupted_lives(lives) == [100.0]

@@ -93,11 +93,12 @@ def accounts_of(lives: list[Life], step: int, now: float) -> Accounts:
         step: accepted so far.
         now: seconds since 1970.
     """
-    lost, useful = 0, 0.0
-    for at, life in enumerate(lives):
-        accepted = lives[at + 1].resumed if at + 1 < len(lives) else step
+    lost, useful, accepted = 0, 0.0, step
+    for life in reversed(lives):
         lost += max(0, life.last - max(accepted, life.resumed))
         useful += sum(_seconds_until(accepted, *piece) for piece in life.step_seconds)
+        # An attempt that falls back behind the one before it takes back steps of earlier ones, too.
+        accepted = min(accepted, life.resumed)
     wall = now - lives[0].began if lives else 0.0
     return Accounts(len(lives), step, lost, useful, wall)
 
