@@ -66,9 +66,17 @@ def test_interruptions_and_usable_notices_are_counted(two_lives):
     assert seen.wait.value == pytest.approx(101 - 41.5)
     risk = seen.risk()
     assert risk.lives == Exponential(
-        mean_seconds=pytest.approx(58.5), interruptions=1, observed_seconds=pytest.approx(58.5)
+        mean_seconds=pytest.approx(55.5), interruptions=1, observed_seconds=pytest.approx(55.5)
     )
     assert (risk.usable_notice, risk.notice_seconds) == (1.0, pytest.approx(3.0))
+
+
+def test_a_notice_is_part_of_the_life_that_was_seen_and_is_not_counted_twice():
+    """Four machines of 100 s, one of which was announced 20 s before its end: a fourth of that for each."""
+    seen = Seen(lives_seconds=(100.0,) * 4, notices=1, notice_seconds=Quantity(value=20.0))
+    risk = seen.risk()
+    assert risk.notice_seconds == pytest.approx(5.0)
+    assert risk.lives.mean_seconds + risk.notice_seconds == pytest.approx(100.0)
 
 
 def test_a_notice_that_left_no_time_for_a_save_is_not_usable(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import time
 import tracemalloc
 from pathlib import Path
@@ -81,6 +82,44 @@ def test_odd_prices_of_an_own_table_are_reported_too(tmp_path):
         ("spot-is-dearer", 2),
         ("spot-is-on-demand", 3),
     ]
+
+
+def test_several_currencies_of_a_table_are_said_and_none_is_converted(tmp_path):
+    path = tmp_path / "offers.csv"
+    path.write_text("provider,instance,spot,on_demand,currency\na,x,1,2,USD\nb,x,1,2,EUR\nc,x,1,2,EUR\n")
+    read = read_offers(path)
+    (note,) = read.notes
+    assert "several currencies, 2 offers in EUR, 1 offer in USD" in note
+    assert "nothing is converted" in note
+    assert [offer.spot for offer in read.offers] == [1.0] * 3
+    assert not read_offers(path, wanted=Wanted(instance="x"), most=1).notes
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told", "hint"),
+    [
+        ("a.csv", "provider,instance,spott,on_demand\na,b,1,2\n", "unknown column 'spott'", "spot?"),
+        ("a.csv", "provder,instance,spot\na,b,1\n", "unknown column 'provder'", "provider?"),
+        ("a.toml", '[[offer]]\nprovider = "a"\n', "offer is no key", "offers?"),
+        ("a.toml", '[[offers]]\nprovdier = "a"\n', "offers[1].provdier is no key", "provider?"),
+        ("aws_vms.csv", "InstanceType,Region,Prize\nx,y,1\n", "no column AcceleratorName", ""),
+        (
+            "aws_vms.csv",
+            "InstanceType,AcceleratorName,AcceleratorCount,Region,Prize,SpotPrice\n",
+            "no column Price",
+            "'Prize'?",
+        ),
+    ],
+    ids=["column", "needed-column", "table", "key", "columns", "catalogue"],
+)
+def test_a_misspelt_name_in_a_file_of_offers_is_answered_with_the_nearest_one(
+    tmp_path, name, content, told, hint
+):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(CostError, match=re.escape(told)) as error:
+        read_offers(path)
+    assert hint in error.value.hint
 
 
 def test_every_odd_row_of_a_catalogue_is_reported_with_its_line():
@@ -173,7 +212,7 @@ def test_a_catalogue_that_does_not_say_whose_it_is_is_refused(tmp_path):
         ("a.json", '{"SpotPriceHistory": [', "is no JSON"),
         ("a.json", '{"SpotPriceHistory": [1]}', "no list of entries"),
         ("a.toml", "x = ", "is no TOML"),
-        ("a.toml", "x = 1", "has no offers"),
+        ("a.toml", "seed = 1", "has no offers"),
         ("a.csv", "", "neither a table of offers"),
         ("a.csv", b"\xff\xfe\x00", "is no CSV"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,29 @@ def test_what_nobody_has_said_or_measured_is_asked_for(case_file):
     content = changed('mean = "4h"\ninterruptions = 12\nobserved = "2 days"\n', "")
     with pytest.raises(CaseError, match="does not say how long a machine lives"):
         read_case(case_file(content))
+
+
+@pytest.mark.parametrize("content", ["", "# nothing yet\n"])
+def test_an_empty_case_is_answered_with_what_a_case_has_to_say(case_file, content):
+    with pytest.raises(CaseError, match="says nothing") as error:
+        read_case(case_file(content))
+    for key in ("[work]", "steps", "[measured]", "step", "save", "restart", "[risk]", "mean", "[[offers]]"):
+        assert key in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("content", "told", "near"),
+    [
+        ("[work]\nstep = 3\n", ":2: work.step", "steps?"),
+        ('[work]\nsteps = 3\n[risk]\nmodle = "weibull"\n', ":4: risk.modle", "model?"),
+        ("[work]\nsteps = 3\n[policy]\ndeadlin = 3\n", ":4: policy.deadlin", "deadline?"),
+    ],
+    ids=["work", "risk", "policy"],
+)
+def test_a_misspelt_key_is_told_before_what_lacks_because_of_it(case_file, content, told, near):
+    with pytest.raises(CaseError, match=re.escape(told)) as error:
+        read_case(case_file(content))
+    assert near in error.value.hint
 
 
 def test_offers_and_measurements_may_lie_in_files_beside_the_case(case_file, tmp_path):

@@ -16,14 +16,13 @@ import click
 
 from samestep import __version__
 from samestep.cli.commands import new_run_id, prepare_run_folder, project_root
-from samestep.cli.cost_inputs import (
-    DURATION,
+from samestep.cli.cost_inputs import DURATION, Given, case_flags, first_hour_option, gather
+from samestep.cli.cost_offers import (
     Choosing,
-    Given,
-    case_flags,
-    gather,
     offer_flags,
-    offer_of,
+    offers_option,
+    one_offer,
+    table_notes,
     wanted_flags,
 )
 from samestep.cli.stores import JSON, print_json
@@ -85,13 +84,7 @@ _OUT = click.option(
     metavar="FILE",
     help="Measured before (samestep.measured/1).",
 )
-@click.option(
-    "--offers",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Offers, catalogue or price history.",
-)
+@offers_option
 @wanted_flags
 @case_flags
 @_OUT
@@ -145,7 +138,10 @@ def example(context: click.Context, /, out: Path | None, *, as_json: bool) -> Ex
 
 @cost.command(short_help="What a run has come to so far.")
 @click.argument("root")
+@offers_option
+@wanted_flags
 @offer_flags
+@first_hour_option
 @click.option(
     "--on-demand-attempt",
     "on_demand_attempts",
@@ -159,15 +155,34 @@ def example(context: click.Context, /, out: Path | None, *, as_json: bool) -> Ex
 )
 @JSON
 def actual(
-    root: str, *, on_demand_attempts: tuple[int, ...], boot_seconds: float, as_json: bool, **flags: Any
+    root: str,
+    *,
+    offers: tuple[Path, ...],
+    choosing: Choosing,
+    first_hour: bool | None,
+    on_demand_attempts: tuple[int, ...],
+    boot_seconds: float,
+    as_json: bool,
+    **flags: Any,
 ) -> ExitCode:
-    """Account for the run whose bundles are at ROOT, from its journals, in the rows of the prediction."""
+    """Account for the run whose bundles are at ROOT, from its journals, in the rows of the prediction.
+
+    Of the offers in files exactly one must be meant: the one that the run was paid by.
+    """
+    from msgspec.structs import replace
+
     from samestep.cost.records.actual import actual_of
     from samestep.report.cost.actual import plain_actual, render_actual
 
+    reads = [choosing.read(path) for path in offers]
     found = actual_of(
-        root, offer=offer_of(flags), on_demand_attempts=on_demand_attempts, boot_seconds=boot_seconds
+        root,
+        offer=one_offer(flags, reads),
+        on_demand_attempts=on_demand_attempts,
+        boot_seconds=boot_seconds,
+        first_hour=bool(first_hour),
     )
+    found = replace(found, notes=[*found.notes, *(note for read in reads for note in table_notes(read))])
     if as_json:
         print_json("cost-actual", **plain_actual(found))
     else:

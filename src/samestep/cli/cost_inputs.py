@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from samestep.cli.cost_offers import (
+    BY_HAND,
+    OFFER_FLAGS,
+    SWITCH,
+    Choosing,
+    no_choice,
+    offer_flags,
+    option,
+    said,
+    table_notes,
+)
 from samestep.contract.durations import seconds_in
 from samestep.errors import UsageError
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable, Iterator, Sequence
 
-    from samestep.cost.inputs import Case, Offer
-    from samestep.cost.offers import Read
+    from samestep.cost.inputs import Case
     from samestep.cost.records.actual import Actual
     from samestep.cost.records.observed import Observed
 
@@ -49,9 +57,6 @@ class Duration(_Kind):
 
 
 DURATION = Duration()
-
-_SWITCH = object()
-"""Kind of a flag that has no value."""
 
 _FLAGS: dict[str, tuple[str, str, Any, str, str]] = {
     "steps": ("work", "steps", int, "N", "Steps that finish the run."),
@@ -100,7 +105,7 @@ _FLAGS: dict[str, tuple[str, str, Any, str, str]] = {
     "first_hour": (
         "policy",
         "first_hour",
-        _SWITCH,
+        SWITCH,
         "",
         "Count on a first hour that is free if it is interrupted.",
     ),
@@ -109,91 +114,19 @@ _FLAGS: dict[str, tuple[str, str, Any, str, str]] = {
 }
 """Flag: section and key of a case file, kind, placeholder, help."""
 
-_OFFER_FLAGS: dict[str, tuple[str, Any, str, str]] = {
-    "spot": ("spot", float, "PRICE", "Price of one interruptible machine for an hour."),
-    "on_demand": ("on_demand", float, "PRICE", "Price of one on-demand machine for an hour."),
-    "machines": ("nodes", int, "N", "Machines that the run needs."),
-    "currency": ("currency", str, "CODE", "Of both prices (USD)."),
-    "billing": ("billing", str, "RULE", "Billing rule: per-second, per-hour, aws-linux, gcp, ..."),
-    "storage_month": ("storage_month", float, "PRICE", "Price of one GB kept for a month."),
-    "transfer": ("transfer", float, "PRICE", "Price of one GB moved."),
-}
-
-_BY_HAND: dict[str, Any] = {"provider": "your", "instance": "offer"}
-"""What an offer is called that flags describe."""
-
-_WANTED = ("instance", "accelerator", "region", "zone")
-
 
 def case_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a verb every flag that says something of a case."""
     for name, (_, _, kind, metavar, text) in reversed(_FLAGS.items()):
-        command = _option(name, kind, metavar, text)(command)
+        command = option(name, kind, metavar, text)(command)
     return offer_flags(command)
 
 
-def offer_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the flags that say the prices of one offer."""
-    for name, (_, kind, metavar, text) in reversed(_OFFER_FLAGS.items()):
-        command = _option(name, kind, metavar, text)(command)
-    return command
-
-
-def wanted_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the flags that choose offers of a file; it gets them as ``choosing``."""
-
-    @functools.wraps(command)
-    def with_choice(*arguments: Any, provider: str, **options: Any) -> Any:
-        wanted = {name: options.pop(name) for name in _WANTED}
-        return command(*arguments, choosing=Choosing(wanted, provider), **options)
-
-    wrapped: Callable[..., Any] = with_choice
-    wrapped = click.option(
-        "--provider",
-        default="",
-        metavar="NAME",
-        help="Whose catalogue it is, where the file does not say it.",
-    )(wrapped)
-    for name in reversed(_WANTED):
-        text = f"Offers of this {name} only; * stands for anything."
-        wrapped = click.option(f"--{name}", default="", metavar="NAME", help=text)(wrapped)
-    return wrapped
-
-
-def _option(name: str, kind: Any, metavar: str, text: str) -> Callable[..., Any]:
-    flag = f"--{name.replace('_', '-')}"
-    if kind is _SWITCH:
-        return click.option(flag, name, is_flag=True, default=None, help=text)
-    return click.option(flag, name, type=kind, metavar=metavar or None, help=text)
-
-
-@dataclasses.dataclass(frozen=True)
-class Choosing:
-    """Which offers of a file count.
-
-    Attributes:
-        wanted: pattern by field.
-        provider: whose catalogue it is, where the file does not say it.
-        priced: day of the prices, where the file does not say it.
-        most: offers that are kept at most.
-    """
-
-    wanted: dict[str, str]
-    provider: str = ""
-    priced: dt.date | None = None
-    most: int = 1000
-
-    def read(self, path: Path) -> Read:
-        """Read a file of offers, of whatever kind.
-
-        Raises:
-            CostError: it is none.
-        """
-        from samestep.cost.offers import Wanted, read_offers
-
-        return read_offers(
-            path, wanted=Wanted(**self.wanted), provider=self.provider, priced=self.priced, most=self.most
-        )
+def first_hour_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the switch of the first hour; it means the same in all of them."""
+    _, _, kind, metavar, text = _FLAGS["first_hour"]
+    given: Callable[..., Any] = option("first_hour", kind, metavar, text)(command)
+    return given
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +147,7 @@ class Given:
     drill: Path | None = None
     measured: Path | None = None
     offers: Sequence[Path] = ()
-    choosing: Choosing = dataclasses.field(default_factory=lambda: Choosing(dict.fromkeys(_WANTED, "")))
+    choosing: Choosing = dataclasses.field(default_factory=no_choice)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,13 +169,13 @@ def gather(given: Given, flags: dict[str, Any]) -> Gathered:
     """
     from samestep.cost.cases.reading import case_of, load_tree
 
-    if not (given.file or given.run or given.drill or given.measured or any(_said(flags))):
+    if not (given.file or given.run or given.drill or given.measured or any(said(flags))):
         raise UsageError(
             "nothing says what to reckon with",
             hint="name a case file, or see samestep cost predict --help and samestep cost example",
         )
-    said, content = load_tree(given.file) if given.file else ({}, "")
-    tree = with_flags(said, flags)
+    written, content = load_tree(given.file) if given.file else ({}, "")
+    tree = with_flags(written, flags)
     observed, reads = _observed(given), [given.choosing.read(path) for path in given.offers]
     with _in_flags() if given.file is None else contextlib.nullcontext():
         case = case_of(
@@ -254,7 +187,7 @@ def gather(given: Given, flags: dict[str, Any]) -> Gathered:
             content=content,
             flagged=_flagged(tree, flags) if given.file else (),
         )
-    notes = [*(observed.notes if observed else []), *(note for read in reads for note in _table_notes(read))]
+    notes = [*(observed.notes if observed else []), *(note for read in reads for note in table_notes(read))]
     notes += _unmeasured(case, observed)
     return Gathered(case, _actual(given.run, case), notes, _files(given))
 
@@ -277,7 +210,7 @@ def _in_flags() -> Iterator[None]:
 def with_flags(tree: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
     """Return the tree of a case file with what flags say put over it, section by section."""
     found = {**tree}
-    for name in _said(flags):
+    for name in said(flags):
         if name in _FLAGS:
             section, key = _FLAGS[name][:2]
             if not section:
@@ -286,10 +219,10 @@ def with_flags(tree: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
                 found[section] = {**table, key: flags[name]}
     if flags.get("mean_life") is not None and isinstance(found["risk"], dict):
         found["risk"] = _without_model(found["risk"])
-    offer = {_OFFER_FLAGS[name][0]: flags[name] for name in _said(flags) if name in _OFFER_FLAGS}
+    offer = {OFFER_FLAGS[name][0]: flags[name] for name in said(flags) if name in OFFER_FLAGS}
     if "spot" in offer or "on_demand" in offer:
         if isinstance(listed := found.get("offers", []), list):
-            found["offers"] = [*listed, {**_BY_HAND, **offer}]
+            found["offers"] = [*listed, {**BY_HAND, **offer}]
     elif offer:
         flag = next(iter(offer)).replace("_", "-")
         raise UsageError(f"--{flag} says nothing without a price", hint="give --spot, --on-demand or both")
@@ -298,40 +231,12 @@ def with_flags(tree: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
 
 def _flagged(tree: dict[str, Any], flags: dict[str, Any]) -> set[str]:
     """Return the keys of a tree that flags have put there, and the offer that they describe."""
-    said = _said(flags)
-    keys = {".".join(filter(None, _FLAGS[name][:2])) for name in said if name in _FLAGS}
+    named = said(flags)
+    keys = {".".join(filter(None, _FLAGS[name][:2])) for name in named if name in _FLAGS}
     listed = tree.get("offers")
-    if isinstance(listed, list) and {"spot", "on_demand"} & {*said}:
+    if isinstance(listed, list) and {"spot", "on_demand"} & {*named}:
         keys.add(f"offers[{len(listed)}]")
     return keys
-
-
-def offer_of(flags: dict[str, Any]) -> Offer | None:
-    """Return the offer that flags describe; None where they say no price.
-
-    Raises:
-        CostError: it cannot be used.
-    """
-    from samestep.cost.cases.places import Places
-    from samestep.cost.offers.table import offer_of as checked
-
-    found = {_OFFER_FLAGS[name][0]: flags[name] for name in _said(flags) if name in _OFFER_FLAGS}
-    if not found:
-        return None
-    if found.get("spot") is None and found.get("on_demand") is None:
-        raise UsageError("there is no price", hint="give --spot, --on-demand or both")
-    return checked({**_BY_HAND, **found}, "offer", Places("command line"))
-
-
-def _table_notes(read: Read) -> list[str]:
-    """Return what has to be known of the offers of a file."""
-    notes = [f"{kind} {count:,}" for kind, count in read.counts.items()]
-    left_out = [f"{read.left_out:,} more offers of the file were left out"] if read.left_out else []
-    return [*read.notes, *(["quirks of the offers: " + ", ".join(notes)] if notes else []), *left_out]
-
-
-def _said(flags: dict[str, Any]) -> list[str]:
-    return [name for name, value in flags.items() if value is not None]
 
 
 def _without_model(risk: dict[str, Any]) -> dict[str, Any]:
@@ -369,7 +274,8 @@ def _actual(root: str | None, case: Case) -> Actual | None:
         return None
     from samestep.cost.records.actual import actual_of
 
-    return actual_of(root, offer=case.offers[0] if len(case.offers) == 1 else None)
+    offer = case.offers[0] if len(case.offers) == 1 else None
+    return actual_of(root, offer=offer, first_hour=case.policy.first_hour)
 
 
 def _files(given: Given) -> list[str]:

@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from cost_stores import three_hundred_steps
 from samestep.cli.main import cli
 from samestep.cost.errors import CostError
 from samestep.errors import ExitCode, SamestepError
@@ -251,6 +252,44 @@ def test_import_of_nothing_wanted_is_exit_code_five():
 )
 def test_bad_input_is_named(words, said):
     assert said in refused(*words)
+
+
+@pytest.fixture
+def lost_sixty(here):
+    three_hundred_steps(here / "run")
+    return "run"
+
+
+def test_actual_takes_the_one_offer_of_a_file_that_is_meant(here, lost_sixty):
+    (here / "offers.csv").write_text(
+        "provider,instance,zone,spot,on_demand\na,x,one,3.6,7.2\na,x,two,1,2\na,y,one,1,0\n"
+    )
+    meant = ["actual", lost_sixty, "--offers", "offers.csv", "--instance", "x", "--zone", "one", "--json"]
+    found = json.loads(run(*meant).output)
+    by_hand = json.loads(run("actual", lost_sixty, "--spot", "3.6", "--on-demand", "7.2", "--json").output)
+    assert found["money"] == by_hand["money"]
+    several = refused("actual", lost_sixty, "--offers", "offers.csv", "--instance", "x")
+    assert "2 are meant: a x one, a x two" in several
+    assert "--zone" in several
+    assert "2 are meant: a x one, your offer" in refused(*meant[:-1], "--spot", "1")
+    assert "no offer of the files is meant" in refused(*meant[:-1], "--region", "south")
+
+
+def test_actual_says_what_is_odd_about_the_offer_it_takes(here, lost_sixty):
+    (here / "offers.csv").write_text("provider,instance,spot,on_demand\na,x,3,2\n")
+    assert "spot-is-dearer" in run("actual", lost_sixty, "--offers", "offers.csv").output
+
+
+def test_the_first_hour_means_the_same_in_a_prediction_and_in_an_account(lost_sixty):
+    """The first attempt was taken away within its first hour: 317 s that are not billed."""
+    paid = ["--spot", "3.6", "--billing", "aws-linux"]
+    plain, free = (
+        json.loads(run("actual", lost_sixty, *paid, *switch, "--json").output)
+        for switch in ([], ["--first-hour"])
+    )
+    assert plain["billed_seconds"] - free["billed_seconds"] == pytest.approx(317)
+    words = ["--run", lost_sixty, *ENOUGH[:-4], *paid, "--first-hour", "--json"]
+    assert json.loads(run(*words, code=ExitCode.INCONCLUSIVE).output)["actual"]["money"] == free["money"]
 
 
 def test_mixed_currencies_are_refused(here):

@@ -39,7 +39,7 @@ def refuse(case: Case, place: str = "the case") -> None:
         told = ", ".join(f"{offer.name} in {currency}" for currency, offer in sorted(currencies.items()))
         raise CaseError(
             f"{place} mixes currencies: {told}",
-            hint="give all prices in one; samestep does not know a rate of exchange",
+            hint="samestep knows no rate of exchange: give all prices in one, or choose offers of one by their names",
         )
     for offer in case.offers:
         _refuse_offer(offer, place)

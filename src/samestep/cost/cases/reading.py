@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
     from .places import Place
 
+_LEAST = (
+    'at least: [work] steps = 36000; [measured] step = "1s", save = "20s", restart = "4min"; [risk] mean = "4h"; '
+    "[[offers]] with provider, instance, spot and on_demand"
+)
+"""What a case file has to say."""
+
 _AMOUNTS = ("steps", "duration", "samples", "tokens")
 _NOBODY_SAW = Observed()
 
@@ -100,7 +106,9 @@ def case_of(
         CostError: something cannot be meant.
     """
     places = Places(place, content, flagged=flagged)
-    require_known("", data, [*CASE, *TABLES], places)
+    if not data:
+        raise CaseError(f"{place} says nothing", hint=_LEAST)
+    _require_known(data, places)
     top = read_keys("", {name: value for name, value in data.items() if name in CASE}, CASE, places)
     reader = _Reader(places, folder, observed or _NOBODY_SAW)
     measured = reader.measured(_table(data, "measured", places))
@@ -117,6 +125,18 @@ def case_of(
     return case
 
 
+def _require_known(data: Mapping[str, Any], places: Places) -> None:
+    """Refuse misspelt keys first: what lacks because of them is not what has to be mended."""
+    require_known("", data, [*CASE, *TABLES], places)
+    model = _table(data, "risk", places).get("model", "exponential")
+    lives = LIVES.get(model, {}) if isinstance(model, str) else {}
+    known = {"work": [*WORK], "measured": ["from", *MEASURED], "policy": [*POLICY]}
+    if lives:
+        known["risk"] = ["model", *lives, *RISK]
+    for section, names in known.items():
+        require_known(section, _table(data, section, places), names, places)
+
+
 class _Reader:
     """Reads the tables that may be filled by what was observed."""
 
@@ -124,7 +144,6 @@ class _Reader:
         self._places, self._folder, self._observed = places, folder, observed
 
     def measured(self, table: Mapping[str, Any]) -> Measured:
-        require_known("measured", table, ["from", *MEASURED], self._places)
         rest = dict(table)
         source = rest.pop("from", None)
         by_hand = Observed(read_keys("measured", rest, MEASURED, self._places))
@@ -134,7 +153,6 @@ class _Reader:
         return (by_hand | by_file | self._observed).measured()
 
     def work(self, table: Mapping[str, Any], step_seconds: float) -> Work:
-        require_known("work", table, list(WORK), self._places)
         amounts = [name for name in _AMOUNTS if name in table]
         if len(amounts) != 1:
             raise CaseError(
@@ -158,7 +176,6 @@ class _Reader:
         if not isinstance(model, str) or model not in LIVES:
             raise CaseError(f"{place} is {model!r}, which is not known", hint=near(str(model), LIVES))
         own = LIVES[model]
-        require_known("risk", table, ["model", *own, *RISK], self._places)
         rest = {name: value for name, value in table.items() if name != "model"}
         found = read_keys("risk", rest, RISK | own, self._places)
         of_lives = {key.field: found.pop(key.field) for key in own.values() if key.field in found}

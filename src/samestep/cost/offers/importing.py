@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import csv
 import json
 from typing import TYPE_CHECKING, Any
 
 from samestep.cost.errors import OffersError
+from samestep.cost.units import count_of
 
 from .aws_history import looks_like_history, read_pages
 from .quirks import Read, Report, Wanted, price_quirk
@@ -15,7 +17,7 @@ from .table import COLUMNS, read_text, table_of_csv, table_of_toml
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from samestep.cost.inputs import Offer
@@ -67,7 +69,7 @@ def read_offers(
                 )
         except UnicodeDecodeError as error:
             raise OffersError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
-    if "provider" in head and set(head) <= set(COLUMNS):
+    if set(head) & set(COLUMNS):
         return _own(table_of_csv(read_text(path), str(path)), path, wanted, most, told)
     raise OffersError(
         f"{path} is neither a table of offers nor a catalogue: its columns are {', '.join(head)[:100] or 'none'}",
@@ -97,7 +99,17 @@ def _own(
             told_of = f"{offer.name}: on-demand {offer.on_demand}, spot {offer.spot}"
             report.add(kind, int(line) if line.isdigit() else 0, told_of)
     kept, left_out = taken[:most], max(0, len(taken) - most)
-    return Read(kept, report.quirks, dict(report.counts), len(offers), left_out)
+    return Read(kept, report.quirks, dict(report.counts), len(offers), left_out, list(_currencies(kept)))
+
+
+def _currencies(offers: list[Offer]) -> Iterator[str]:
+    counts = collections.Counter(offer.currency for offer in offers)
+    if len(counts) > 1:
+        told = ", ".join(f"{count_of(count, 'offer')} in {name}" for name, count in sorted(counts.items()))
+        yield (
+            f"the prices are in several currencies, {told}: nothing is converted, as samestep knows no rate of "
+            "exchange, and they cannot be compared with one another"
+        )
 
 
 def _head(path: Path) -> list[str]:

@@ -7,6 +7,7 @@ dollars for an hour of one machine; the version stands in the path, not in the f
 from __future__ import annotations
 
 import csv
+import difflib
 import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,7 +56,7 @@ class _Row(NamedTuple):
 
 def looks_like_catalogue(head: Sequence[str]) -> bool:
     """Whether a table with these columns is one of SkyPilot's catalogues."""
-    return {"InstanceType", "Price", "Region"} <= set(head)
+    return len({"InstanceType", "Price", "Region"} & set(head)) > 1
 
 
 def read_catalogue(
@@ -112,7 +113,12 @@ class _Rows:
             head = next(self._reader, [])
             missing = [name for name in COLUMNS if name not in head]
             if missing:
-                raise OffersError(f"{self._file} is no catalogue: it has no column {missing[0]}")
+                spare = [name for name in head if name not in _READ]
+                found = difflib.get_close_matches(missing[0], spare, n=1)
+                raise OffersError(
+                    f"{self._file} is no catalogue: it has no column {missing[0]}",
+                    hint=f"is it {found[0]!r}? A catalogue calls it {missing[0]}" if found else "",
+                )
             yield from self._rows(head)
         except csv.Error as error:
             raise OffersError(f"{self._file}:{self._reader.line_num}: {error}") from None

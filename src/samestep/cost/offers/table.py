@@ -9,8 +9,8 @@ import json
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-from samestep.cost.cases.keys import OFFER, read_keys
-from samestep.cost.cases.places import Place, Places
+from samestep.cost.cases.keys import CASE, OFFER, TABLES, read_keys, require_known
+from samestep.cost.cases.places import Place, Places, near
 from samestep.cost.errors import CaseError, OffersError
 from samestep.cost.inputs import Offer
 
@@ -64,10 +64,11 @@ def table_of_toml(content: str, source: str) -> list[Offer]:
         tree = tomllib.loads(content)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise OffersError(f"{source} is no TOML: {error}") from None
+    places = Places(source, content)
+    require_known("", tree, [*CASE, *TABLES], places)
     tables = tree.get("offers")
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise OffersError(f"{source} has no offers", hint="[[offers]] begins each")
-    places = Places(source, content)
     return [offer_of(table, f"offers[{number}]", places) for number, table in enumerate(tables, start=1)]
 
 
@@ -80,11 +81,7 @@ def table_of_csv(content: str, source: str) -> list[Offer]:
     rows = csv.reader(io.StringIO(content, newline=""))
     try:
         head = next(rows, [])
-        if "provider" not in head:
-            raise OffersError(
-                f"{source} is no table of offers: it has no column provider",
-                hint="make one of a catalogue or a price history: samestep cost import",
-            )
+        _refuse_head(head, source)
         offers = []
         for fields in rows:
             if fields:
@@ -93,6 +90,18 @@ def table_of_csv(content: str, source: str) -> list[Offer]:
     except csv.Error as error:
         raise OffersError(f"{source}:{rows.line_num}: {error}") from None
     return offers
+
+
+def _refuse_head(head: Sequence[str], source: str) -> None:
+    """Refuse columns that are not known before a row is read, or the lack of the one that every table has."""
+    unknown = [name for name in head if name not in COLUMNS]
+    if unknown and len(unknown) < len(head):
+        raise OffersError(f"{source} has the unknown column {unknown[0]!r}", hint=near(unknown[0], COLUMNS))
+    if "provider" not in head:
+        raise OffersError(
+            f"{source} is no table of offers: it has no column provider",
+            hint="make one of a catalogue or a price history: samestep cost import",
+        )
 
 
 def write_offers(offers: Sequence[Offer], path: Path) -> None:

@@ -66,6 +66,9 @@ class Seen:
     def risk(self) -> Risk:
         """Return the risk that follows from what was seen.
 
+        Lives reach to the notice, and its length is that of all interruptions on average, unannounced ones included: a
+        prediction puts it on top of every life.
+
         Raises:
             MeasuringError: nothing was.
         """
@@ -74,11 +77,12 @@ class Seen:
                 "no running time was observed, so nothing is known of interruptions",
                 hint="say how long a machine lives: risk.mean",
             )
+        noticed = self.notice_seconds.value * self.notices if self.notice_seconds else 0.0
         return Risk(
-            lives=exponential(self.interruptions, self.observed_seconds),
+            lives=exponential(self.interruptions, max(self.observed_seconds - noticed, 1e-3)),
             wait_seconds=self.wait or Quantity(value=0.0),
             usable_notice=self.usable_notices / self.interruptions if self.interruptions else 0.0,
-            notice_seconds=self.notice_seconds.value if self.notice_seconds else 0.0,
+            notice_seconds=noticed / self.interruptions if self.interruptions else 0.0,
         )
 
 
