@@ -138,7 +138,12 @@ def test_the_cheapest_of_all_offers_are_compared_across_offers():
     result = answer(case(offers=offers))
     assert "spot at north gpu costs" in result.reason
     assert "on-demand at north plain" in result.reason
-    assert [one.choice for one in result.offers].count(Choice.UNDECIDED) == 1
+    odd = next(one for one in result.offers if one.offer.instance == "odd")
+    assert (odd.choice, odd.against, odd.ratio) == (Choice.SPOT, "north plain", 0.5)
+    assert odd.break_even_ratio > 0.5
+    assert odd.break_even_life_seconds is not None
+    assert any("north odd has no on-demand price: it is compared with" in note for note in result.notes)
+    assert [one.against for one in result.offers if one is not odd] == ["", ""]
 
 
 def test_one_way_alone_is_not_compared():

@@ -83,9 +83,10 @@ def answer(
     views = [_view(case, offer, found) for offer in case.offers]
     choice, reason, judge, evidence = _overall(case, views, found[0])
     expected = _expected(case, actual, found[0]) if actual else {}
+    others = min(views, key=lambda view: _rank(view.on_demand), default=None)
     return CostResult(
         case=case,
-        offers=sorted((_result(case, view, found[0]) for view in views), key=_least),
+        offers=sorted((_result(case, view, others, found[0]) for view in views), key=_least),
         choice=choice,
         reason=reason,
         conditions=list(_conditions(case, views)),
@@ -146,8 +147,10 @@ def _judge(case: Case, view: _View, against: _View, threat: Threat) -> Judge | N
     return Judge(scene, view.spot, against.on_demand, view.other)
 
 
-def _result(case: Case, view: _View, threat: Threat) -> OfferResult:
-    judge = _judge(case, view, view, threat)
+def _result(case: Case, view: _View, others: _View | None, threat: Threat) -> OfferResult:
+    """Compare both ways of an offer; one without on-demand capacity is compared with the cheapest of the others."""
+    against = view if view.on_demand or others is None else others
+    judge = _judge(case, view, against, threat)
     if judge is None:
         choice, reason = without_comparison(view.spot, view.on_demand)
         return OfferResult(
@@ -159,6 +162,7 @@ def _result(case: Case, view: _View, threat: Threat) -> OfferResult:
         offer=view.offer,
         spot=view.spot,
         on_demand=view.on_demand,
+        against="" if against is view else against.offer.name,
         ratio=judge.scene.price_ratio,
         break_even_ratio=judge.break_even_price(),
         break_even_life_seconds=life,

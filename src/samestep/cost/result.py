@@ -129,6 +129,7 @@ class OfferResult(msgspec.Struct, frozen=True, kw_only=True):
         offer: the offer.
         spot: with the policy's capacity; None: not offered.
         on_demand: without interruption; None: not offered.
+        against: the other offer whose on-demand capacity it is compared with; empty: its own.
         ratio: price of spot divided by that of on-demand.
         break_even_ratio: the ratio above which spot no longer pays.
         break_even_life_seconds: the mean life below which it no longer pays; None: no mean life decides it.
@@ -138,6 +139,7 @@ class OfferResult(msgspec.Struct, frozen=True, kw_only=True):
     offer: Offer
     spot: Ways | None = None
     on_demand: Ways | None = None
+    against: str = ""
     ratio: float | None = None
     break_even_ratio: float | None = None
     break_even_life_seconds: float | None = None

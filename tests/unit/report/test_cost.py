@@ -115,6 +115,14 @@ def test_the_exit_code_says_whether_it_is_decided(example, undecided):
     assert words.exit_code(undecided) == ExitCode.INCONCLUSIVE
 
 
+def test_an_offer_without_on_demand_price_is_shown_beside_the_one_it_is_compared_with():
+    offers = [offer(instance="odd", on_demand=None), offer(instance="plain", on_demand=2.0, spot=None)]
+    result = answer(case(offers=offers, paths=50))
+    row = next(line for line in render_cost(result, width=300).splitlines() if line.startswith("north odd"))
+    assert re.search(r" 0.50 .* \$4.08 \(north plain\) .*% less .* 0\.\d\d or .* spot", row), row
+    assert "$4.08 (north plain)" in render_cost_page(result)
+
+
 def test_shown_rows_add_up_to_the_shown_sums(plain):
     shown = columns(plain)
     assert [one.kind for one in shown] == [MONEY, MONEY, TIME, TIME]

@@ -115,11 +115,17 @@ def _of_offers(case: Case) -> Iterator[str]:
     if undated:
         more = f" and {len(undated) - 3} more" if len(undated) > 3 else ""
         yield f"the prices of {', '.join(undated[:3])}{more} have no date"
+    others = any(offer.on_demand is not None for offer in case.offers)
     for offer in case.offers:
         if offer.spot is None and case.policy.capacity != Capacity.ON_DEMAND:
             yield f"{offer.name} is offered on demand only"
         elif offer.on_demand is None:
-            yield f"{offer.name} has no on-demand price: there is nothing to compare spot with"
+            rest = (
+                "it is compared with the cheapest of the others"
+                if others
+                else "there is nothing to compare spot with"
+            )
+            yield f"{offer.name} has no on-demand price: {rest}"
         elif offer.spot is not None and offer.spot > offer.on_demand:
             yield f"spot of {offer.name} is dearer than on-demand: {offer.spot:g} against {offer.on_demand:g}"
         elif offer.spot == offer.on_demand:

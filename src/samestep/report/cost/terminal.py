@@ -68,7 +68,7 @@ def _offers(result: CostResult) -> str:
         "even at",
         "choice",
     )
-    table = Table(head, [_offer_row(one) for one in shown], frozenset({1, 2, 3, 5, 6, 7}))
+    table = Table(head, [_offer_row(result, one) for one in shown], frozenset({1, 2, 3, 5, 6, 7}))
     text = (
         (table if result.case.policy.deadline_seconds is not None else _without(table, "in time"))
         .text()
@@ -78,14 +78,14 @@ def _offers(result: CostResult) -> str:
     return f"{text}\n… and {count_of(rest, 'offer')} more, dearer ones" if rest else text
 
 
-def _offer_row(one: OfferResult) -> tuple[str, ...]:
+def _offer_row(result: CostResult, one: OfferResult) -> tuple[str, ...]:
     currency, ways = one.offer.currency, one.spot or one.on_demand
     return (
         words.offer_name(one),
         ratio(one.ratio),
         words.cost_text(one.spot, currency),
-        words.cost_text(one.on_demand, currency),
-        words.saving(one.spot, one.on_demand),
+        words.on_demand_text(result, one),
+        words.saving(one.spot, words.compared(result, one)),
         words.end_text(ways, ways.finish_seconds.p50) if ways else NOTHING,
         words.end_text(ways, ways.finish_seconds.p95) if ways else NOTHING,
         words.in_time_text(ways),

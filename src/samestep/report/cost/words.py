@@ -77,6 +77,18 @@ def zones(result: CostResult) -> list[tuple[str, Ways]]:
     return [*found, ("any of them", together)] if found and together else found
 
 
+def compared(result: CostResult, one: OfferResult) -> Ways | None:
+    """Return the on-demand capacity that an offer is compared with."""
+    named = (other.on_demand for other in result.offers if one.against and one.against == other.offer.name)
+    return next((ways for ways in named if ways is not None), one.on_demand)
+
+
+def on_demand_text(result: CostResult, one: OfferResult) -> str:
+    """Return what on-demand capacity costs, and where, if the offer itself has none."""
+    text = cost_text(compared(result, one), one.offer.currency)
+    return f"{text} ({one.against})" if one.against else text
+
+
 def saving(spot: Ways | None, on_demand: Ways | None) -> str:
     """Return ``30 % less`` or ``12 % more`` than on-demand."""
     if spot is None or on_demand is None or not on_demand.money.total:
