@@ -15,6 +15,6 @@ if ! command -v node >/dev/null 2>&1 || ! command -v npm >/dev/null 2>&1; then
     exit 1
 fi
 mkdir -p "$target"
-timeout 120 npm install --prefix "$target" --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel=error "azurite@$version" >/dev/null
+timeout 300 npm install --prefix "$target" --no-audit --no-fund --no-package-lock --ignore-scripts --loglevel=error "azurite@$version" >/dev/null
 test -f "$main"
 echo "azurite $version"
