@@ -1,5 +1,6 @@
 """The page of a cost answer as a reader's browser shows it: charts drawn, nothing complained about, nothing fetched."""
 
+import json
 import re
 
 import pytest
@@ -46,6 +47,19 @@ def test_tables_and_drawings_are_there_without_scripts(page, tmp_path):
     document, _ = browse(tmp_path, bare)
     assert document.count("<table") == 3
     assert len(re.findall('<svg [^>]*class="marks"', document)) == 5
+
+
+def test_on_a_telephone_nothing_hangs_out_of_the_page_and_no_row_is_stretched(page, tmp_path):
+    """Wide tables and charts are moved by themselves; a column of words that nobody sees yet stretches no row."""
+    measure = (
+        "<script>document.title = JSON.stringify([document.documentElement.scrollWidth, innerWidth, "
+        "Math.max(...[...document.querySelectorAll('.account tr')].map(row => row.offsetHeight))])</script></body>"
+    )
+    bare = re.sub(r"<script.*?</script>|<meta http-equiv[^>]*>", "", page, flags=re.DOTALL)
+    document, _ = browse(tmp_path, bare.replace("</body>", measure), "--window-size=400,900")
+    width, room, highest = json.loads(re.search("<title>(.*?)</title>", document)[1])
+    assert width <= room <= 500
+    assert highest < 80
 
 
 def test_hostile_text_stays_text(tmp_path):
