@@ -169,6 +169,12 @@ def test_unusual_billing_stands_in_its_row():
     assert whole_hours.money.total == pytest.approx(whole_hours.cost.mean, abs=1e-6)
 
 
+def test_where_a_billing_rule_is_counted_by_its_mean_is_said(plain):
+    told = "counted life by life in the simulation, and by its mean in break-evens"
+    assert any(told in note for note in answer(case(offers=[offer(billing="per-hour")])).notes)
+    assert not any(told in note for note in plain.notes)
+
+
 def test_a_free_first_hour_is_counted_on_only_when_asked_for():
     """Lives of an hour on average: 26 % of the running time would be free, and progress is none the better for it."""
     plain, asked = (

@@ -210,6 +210,12 @@ def actual(
 @click.option(
     "--to", "target", type=click.Path(path_type=Path), metavar="FILE", help="Write them as .csv or .toml."
 )
+@click.option(
+    "--odd",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write every odd row as CSV, not only the first.",
+)
 @JSON
 def import_offers(
     file: Path,
@@ -218,6 +224,7 @@ def import_offers(
     priced: dt.datetime | None,
     most: int,
     target: Path | None,
+    odd: Path | None,
     as_json: bool,
 ) -> ExitCode:
     """Read offers from FILE: a SkyPilot catalogue (v7, v8), an AWS spot price history, or an own table.
@@ -229,7 +236,8 @@ def import_offers(
     from samestep.report.cost.offers import plain_read, render_read
 
     day = priced.date() if priced else None
-    read = dataclasses.replace(choosing, priced=day, most=most).read(file)
+    choosing = dataclasses.replace(choosing, priced=day, most=most)
+    read = choosing.read(file) if odd is None else choosing.read_noting(file, odd)
     if target is not None:
         write_offers(read.offers, target)
     if as_json:

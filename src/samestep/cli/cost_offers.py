@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import functools
 from pathlib import Path
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from samestep.cost.inputs import Offer
-    from samestep.cost.offers import Read
+    from samestep.cost.offers import Quirk, Read
 
 SWITCH = object()
 """Kind of a flag that has no value."""
@@ -105,10 +106,44 @@ class Choosing:
         Raises:
             CostError: it is none.
         """
+        return self._read(path, None)
+
+    def read_noting(self, path: Path, odd: Path) -> Read:
+        """Read a file of offers, and write every odd row of it to another as it is met: none is kept in memory.
+
+        Raises:
+            CostError: it is none, or the other cannot be written.
+        """
+        from samestep.cost.errors import OffersError
+        from samestep.cost.offers import LISTED
+
+        first: list[Quirk] = []
+        try:
+            with odd.open("w", encoding="utf-8", newline="") as lines:
+                writer = csv.writer(lines, lineterminator="\n")
+                writer.writerow(("kind", "used", "file", "row", "text"))
+
+                def note(quirk: Quirk) -> None:
+                    writer.writerow(
+                        (quirk.kind, "yes" if quirk.used else "no", quirk.file, quirk.line, quirk.text)
+                    )
+                    if len(first) < LISTED:
+                        first.append(quirk)
+
+                return dataclasses.replace(self._read(path, note), quirks=first)
+        except OSError as error:
+            raise OffersError(f"cannot write {odd}: {error.strerror}") from error
+
+    def _read(self, path: Path, told: Callable[[Quirk], None] | None) -> Read:
         from samestep.cost.offers import Wanted, read_offers
 
         return read_offers(
-            path, wanted=Wanted(**self.wanted), provider=self.provider, priced=self.priced, most=self.most
+            path,
+            wanted=Wanted(**self.wanted),
+            provider=self.provider,
+            priced=self.priced,
+            most=self.most,
+            told=told,
         )
 
 

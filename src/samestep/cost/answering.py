@@ -284,11 +284,23 @@ def _notes(case: Case, whole: Case, views: list[_View]) -> Iterator[str]:
     if risk.nodes > 1 and risk.correlated and views:
         yield from _bounds(views)
     yield from _unfinished(views)
+    yield from _of_billing(case)
     if any(rule_named(offer.billing).free_on_request for offer in case.offers):
         counted = "counted on: compare without it, too" if policy.first_hour else "not counted on"
         yield f"a first hour that is free if the provider takes the machine away in it is {counted}"
     if policy.capacity is Capacity.ON_DEMAND:
         yield "the policy uses on-demand capacity only: interruptible capacity was not simulated"
+
+
+def _of_billing(case: Case) -> Iterator[str]:
+    first_hour = case.policy.first_hour
+    applied = {offer.billing: rule_named(offer.billing, first_hour=first_hour) for offer in case.offers}
+    odd = sorted(name for name, rule in applied.items() if not rule.plain)
+    if odd and case.policy.capacity is Capacity.SPOT:
+        yield (
+            f"the billing rule {', '.join(odd)} is counted life by life in the simulation, and by its mean in "
+            "break-evens and what-ifs; the interval does not depend on it"
+        )
 
 
 def _unfinished(views: list[_View]) -> Iterator[str]:

@@ -217,6 +217,21 @@ def test_import_lists_offers_quirks_and_writes_a_table(here):
     assert again["schema"] == "samestep.cost-offers/1"
 
 
+def test_every_odd_row_of_a_large_table_is_written_where_that_is_asked_for(here):
+    """More of them than are kept in memory; the answer shows the first."""
+    rows = "".join(f"a,x{number},2,1\n" for number in range(1500))
+    (here / "offers.csv").write_text("provider,instance,spot,on_demand\n" + rows)
+    text = run("import", "offers.csv", "--odd", "odd.csv").output
+    assert "1480 odd rows more" in text.replace(",", "") or "1,480 odd rows more" in text
+    lines = (here / "odd.csv").read_text().splitlines()
+    assert lines[0] == "kind,used,file,row,text"
+    assert len(lines) == 1501
+    assert lines[-1].startswith("spot-is-dearer,yes,offers.csv,1501,")
+    listed = json.loads(run("import", "offers.csv", "--odd", "odd.csv", "--json").output)["quirks"]
+    assert len(listed) == 1000
+    assert "cannot write" in refused("import", "offers.csv", "--odd", "nowhere/odd.csv")
+
+
 def test_import_of_nothing_wanted_is_exit_code_five():
     run("import", str(ROOT / "examples" / "offers.csv"), "--instance", "none", code=ExitCode.NOTHING_RAN)
 

@@ -198,10 +198,14 @@ def test_distributions_hold_every_run_and_leave_out_what_is_far_away(plain):
 
 
 def test_the_chosen_interval_lies_on_the_curve_and_in_the_flat_region(plain):
+    """Beside the one that costs least: the round number of steps that is advised, and that the run is reckoned with."""
     found = interval_rows(plain)
-    (point,) = found.points
-    assert found.flat["low"] < point["interval"] < found.flat["high"]
-    assert point["overhead"] == pytest.approx(min(row["overhead"] for row in found.curve), rel=1e-3)
+    best, advised = found.points
+    assert best["overhead"] == pytest.approx(min(row["overhead"] for row in found.curve), rel=1e-3)
+    assert advised["point"] == "advised"
+    assert advised["interval"] * 60 == pytest.approx(plain.offers[0].spot.interval_seconds)
+    for point in found.points:
+        assert found.flat["low"] < point["interval"] < found.flat["high"]
 
 
 def test_every_chart_has_a_specification(plain, example):

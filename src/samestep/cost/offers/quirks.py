@@ -48,6 +48,7 @@ _UNUSED = frozenset(
     }
 )  # fmt: skip
 LISTED = 1000
+"""Odd rows that are kept in memory; the others are counted, and told to who asks for all."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -72,4 +72,4 @@ def _quirks(read: Read) -> str:
     text = Table(("odd", "rows", "what is done about it"), kinds, frozenset({1})).text()
     text += "\n" + Table(("odd", "row", "what stands there"), rows).text().rstrip()
     rest = sum(read.counts.values()) - len(rows)
-    return f"{text}\n… and {count_of(rest, 'odd row')} more; --json lists them" if rest else text
+    return f"{text}\n… and {count_of(rest, 'odd row')} more; --odd FILE lists all of them" if rest else text

@@ -11,7 +11,7 @@ from samestep.ledger import Row as Account
 from samestep.ledger.rows import MEANINGS
 
 from .accounts import MONEY, columns, lines
-from .words import SHOWN_OFFERS, flip_name, flip_text, flip_value, main_ways, offer_name
+from .words import SHOWN_OFFERS, flip_name, flip_text, flip_value, main_ways, offer_name, step_seconds
 
 if TYPE_CHECKING:
     from samestep.cost.result import CostResult, OfferResult, Ways
@@ -30,6 +30,9 @@ _PART_OF = {
     Account.TRANSFER: ON_TOP,
     Account.REQUESTS: ON_TOP,
 }
+_NEAR = 0.01
+"""Of an interval: points that are nearer to one another cannot be told apart."""
+
 _TIME_UNITS = (("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 
@@ -131,7 +134,7 @@ def _all_marks(result: CostResult, kind: str) -> list[Row]:
 
 
 def interval_rows(result: CostResult) -> IntervalRows:
-    """Return what the interval chart draws; an interval in use that is not the advised one is marked beside it."""
+    """Return what the interval chart draws: the best interval, and beside it the advised, round one, and one in use."""
     advice = result.interval
     unit, size = unit_for(advice.seconds)
     curve = [_at(interval, overhead, size) for interval, overhead in advice.curve]
@@ -141,6 +144,9 @@ def interval_rows(result: CostResult) -> IntervalRows:
         "text": f"at most 1 % more: {duration(advice.flat_low)} to {duration(advice.flat_high)}",
     }
     points = [_point("costs least", advice.seconds, advice.curve, size)] if curve else []
+    advised = advice.steps * step_seconds(result)
+    if curve and abs(advised - advice.seconds) > _NEAR * advice.seconds:
+        points.append(_point("advised", advised, advice.curve, size))
     used = result.case.policy.interval_seconds
     if curve and used is not None and used != advice.seconds:
         points.append(_point("as given", used, advice.curve, size))
