@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 import os
 import signal
 import time
 from typing import TYPE_CHECKING, Any
+
+import forks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,9 +64,7 @@ def train_through(root: Path, lives: Sequence[float], **options: Any) -> list[En
 
 
 def _process(target: Any, *arguments: Any) -> Any:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["samestep.run", "samestep.data", "torch"])
-    return context.Process(target=target, args=arguments)
+    return forks.process(target, *arguments)
 
 
 def seconds_of_nothing() -> float:

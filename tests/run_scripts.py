@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import runpy
 import sys
 import textwrap
+from pathlib import Path
 from typing import NamedTuple
+
+import torch
+
+import forks
 
 TIMEOUT_SECONDS = 120
 
@@ -28,18 +32,19 @@ def run_script(source, folder, *arguments, path=(), environment=None):
     """Run a script in a folder.
 
     Args:
-        source: its text.
+        source: its text, or the file that it is.
         folder: it works there.
         arguments: of its command line.
         path: folders that it can import from, too.
         environment: variables to set.
     """
     script, log = folder / "script.py", folder / "log"
-    script.write_text(textwrap.dedent(source), encoding="utf-8")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["samestep.run", "samestep.data"])
+    if isinstance(source, Path):
+        script = source
+    else:
+        script.write_text(textwrap.dedent(source), encoding="utf-8")
     given = (script, log, [str(one) for one in arguments], [str(one) for one in path], environment or {})
-    process = context.Process(target=_run, args=given)
+    process = forks.process(_run, *given)
     process.start()
     process.join(TIMEOUT_SECONDS)
     if process.is_alive():
@@ -52,8 +57,10 @@ def _run(script, log, arguments, path, environment):
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(file, 1)
     os.dup2(file, 2)
+    sys.stdout.reconfigure(line_buffering=True)
     os.environ |= {"OMP_NUM_THREADS": "1", **environment}
-    os.chdir(script.parent)
+    torch.set_num_threads(1)  # it was loaded before
+    os.chdir(log.parent)
     sys.argv = [str(script), *arguments]
     sys.path[:0] = path
     runpy.run_path(str(script), run_name="__main__")

@@ -7,7 +7,6 @@ import copy
 import dataclasses
 import hashlib
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ import torch
 from torch import distributed, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+import forks
 import samestep
 from samestep.bundle.parts import PartWriter
 from samestep.state.snapshot import Snapshot
@@ -517,10 +517,8 @@ def train(kind: str, root: Path, **options: Any) -> Result:
 
 
 def _started(kind: str, root: Path, options: dict[str, Any]) -> tuple[Any, Path]:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["samestep.run", "samestep.data", "torch.distributed.fsdp"])
     report = root.parent / f"{root.name}-{time.monotonic_ns()}"
-    process = context.Process(target=_train, args=(kind, root, report, options))
+    process = forks.process(_train, kind, root, report, options)
     process.start()
     return process, report
 

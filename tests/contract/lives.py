@@ -6,10 +6,10 @@ A life runs in this process or, to be killed, in one of its own; both reach the 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import tempfile
 from pathlib import Path
 
+import forks
 from bundle_samples import REST, add_files, again, content_of, files, save, started
 from samestep.bundle.errors import StoreError
 from samestep.bundle.retention import Policy
@@ -23,9 +23,6 @@ STEP = 40
 
 LARGE = b"".join(number.to_bytes(8, "little") for number in range(PIECE_BYTES // 8 + 100))
 """A part that takes two pieces."""
-
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["pytest", "msgspec", "samestep.bundle.store", "obstore.store"])
 
 
 def content(step):
@@ -100,8 +97,8 @@ def lived_here(life, storage, mend):
 @contextlib.contextmanager
 def living_elsewhere(life, name, prefix, port):
     """Run a life in a process of its own; lends the process and a function that waits and returns what it told."""
-    receiving, sending = _context.Pipe(duplex=False)
-    process = _context.Process(target=_live, args=(life, name, prefix, port, sending))
+    receiving, sending = forks.context.Pipe(duplex=False)
+    process = forks.process(_live, life, name, prefix, port, sending)
     process.start()
     sending.close()
     try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import uuid
 
 import pytest
 
+import forks
 from bundle_samples import REST, add_files, started
 from samestep.bundle.attempts import Attempt
 from samestep.bundle.errors import DecisionOutdated, FencedError, StoreError
@@ -19,9 +19,6 @@ from servers import emulators
 ROUNDS = 100
 SECONDS = 120
 TOLD = {FencedError.__name__, DecisionOutdated.__name__}
-
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["pytest", "msgspec", "samestep.bundle.store", "obstore.store"])
 
 
 def opened(kind, where, port):
@@ -72,11 +69,9 @@ def racer(name, where, rounds, barrier, results):
 @contextlib.contextmanager
 def processes(name, where, rounds):
     """Two processes that race; lends what each tells."""
-    barrier = _context.Barrier(2)
-    ends = [_context.Pipe(duplex=False) for _ in range(2)]
-    started_ = [
-        _context.Process(target=racer, args=(name, where, rounds, barrier, sending)) for _, sending in ends
-    ]
+    barrier = forks.context.Barrier(2)
+    ends = [forks.context.Pipe(duplex=False) for _ in range(2)]
+    started_ = [forks.process(racer, name, where, rounds, barrier, sending) for _, sending in ends]
     for process in started_:
         process.start()
     try:

@@ -7,7 +7,6 @@ What a run says is what it promises: whenever it says that a step is saved, that
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 import random
 import re
@@ -16,6 +15,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import forks
 from crash.store_forks import in_a_child
 from crash.store_work import Work, kill_at, prepared
 from samestep.bundle.storage.local import LocalStorage
@@ -161,10 +161,8 @@ def contents(root):
 
 def trained(root, *arguments, **options):
     """Train in a process of its own, forked from one with torch loaded; return what came of it, or of the process."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["samestep.run", "samestep.data", "crash.run_work"])
-    receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_send, args=(sending, root, arguments, options))
+    receiving, sending = forks.context.Pipe(duplex=False)
+    process = forks.process(_send, sending, root, arguments, options)
     process.start()
     sending.close()
     try:

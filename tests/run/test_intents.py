@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import re
 import textwrap
 
 import pytest
 
+from run_scripts import run_script
+
 PROGRAM = """
-import sys, torch, samestep
+import json, os, sys, torch, samestep
 from pathlib import Path
 from samestep.bundle.storage.local import LocalStorage
 from samestep.bundle.store import Store
@@ -29,7 +30,10 @@ def train(run, model, optimizer, steps):
         run.step_done()
     run.close()
 
-root, second = sys.argv[1:]
+def answer(value):
+    print("answer:", json.dumps(value))
+
+root, second = "root", "second"
 model, optimizer = make(1e-4)
 train(samestep.Run(root, model=model, optimizer=optimizer, progress=False), model, optimizer, 5)
 trained = model.weight.detach().clone()
@@ -38,34 +42,26 @@ del model, optimizer
 
 
 def answers(tmp_path, code):
-    """Run ``code`` after a run of five steps, in a process of its own; return what it printed, line by line."""
-    program = PROGRAM + textwrap.dedent(code)
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "root"), str(tmp_path / "second")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    """Run ``code`` after a run of five steps, in a process of its own; return its answers."""
+    ran = run_script(PROGRAM + textwrap.dedent(code), tmp_path)
+    assert ran.exit_code == 0, ran.text
+    return [json.loads(answer) for answer in re.findall(r"^answer: (.*)$", ran.text, re.MULTILINE)]
 
 
 def test_a_new_run_begins_from_the_weights_with_its_lineage_and_goes_on_as_itself(tmp_path):
     found = answers(
         tmp_path,
         """
-        import json
         for steps in (3, 6):
             model, optimizer = make(1e-3)
             run = samestep.new_run(second, from_=root, because="another rate", model=model, optimizer=optimizer,
                                    progress=False)
             begun = run.restore()
-            print(json.dumps([begun, bool(torch.equal(model.weight, trained))]))
+            answer([begun, bool(torch.equal(model.weight, trained))])
             train(run, model, optimizer, steps)
             del model, optimizer, run
         lineage = Store.open(LocalStorage(Path(second)), writing=False).run.lineage
-        print(json.dumps([lineage["because"], lineage["step"], lineage["intent"]]))
+        answer([lineage["because"], lineage["step"], lineage["intent"]])
         """,
     )
     assert found == [[0, True], [3, False], ["another rate", 5, "new-run"]]
@@ -75,13 +71,12 @@ def test_a_root_that_began_otherwise_is_no_place_for_a_new_run(tmp_path):
     found = answers(
         tmp_path,
         """
-        import json
         model, optimizer = make(1e-4)
         run = samestep.new_run(root, from_=root, because="again", model=model, optimizer=optimizer, progress=False)
         try:
             run.restore()
         except MethodChanged as error:
-            print(json.dumps(error.message))
+            answer(error.message)
         """,
     )
     assert "which began from nothing" in found[0]
@@ -91,12 +86,11 @@ def test_weights_alone_are_loaded_and_nothing_else_is_left_behind(tmp_path):
     found = answers(
         tmp_path,
         """
-        import json, os
         before = sorted(os.listdir(root + "/chain"))
         model, _ = make()
         name = samestep.load_weights(model, root)
         untouched = before == sorted(os.listdir(root + "/chain"))
-        print(json.dumps([bool(torch.equal(model.weight, trained)), name[:2], untouched]))
+        answer([bool(torch.equal(model.weight, trained)), name[:2], untouched])
         """,
     )
     assert found == [[True, "b-", True]]
@@ -107,11 +101,10 @@ def test_other_intents_are_not_called_run(intent, tmp_path):
     found = answers(
         tmp_path,
         f"""
-        import json
         try:
             samestep.Run(root, intent="{intent}")
         except RunError as error:
-            print(json.dumps(error.hint))
+            answer(error.hint)
         """,
     )
     assert {"new-run": "new_run", "weights": "load_weights"}[intent] in found[0]
@@ -121,7 +114,6 @@ def test_what_is_rebuilt_is_made_and_checked_at_every_start_and_stands_in_the_co
     found = answers(
         tmp_path,
         """
-        import json
         made = []
         def build(): made.append(1)
         def holds(): return bool(made)
@@ -133,11 +125,11 @@ def test_what_is_rebuilt_is_made_and_checked_at_every_start_and_stands_in_the_co
             try:
                 train(run, model, optimizer, 6)
             except RunError as error:
-                print(json.dumps(error.message))
+                answer(error.message)
             del model, optimizer, run
         store = Store.open(LocalStorage(Path(root)), writing=False)
         row = store.bundle("latest").manifest.contract["callbacks"]
-        print(json.dumps([len(made), row.state, row.how, row.test]))
+        answer([len(made), row.state, row.how, row.test])
         """,
     )
     assert "callbacks was rebuilt by build, and fails says that it is not right" in found[0]
