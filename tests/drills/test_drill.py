@@ -14,6 +14,9 @@ from samestep.process import Site, tree_digest
 
 pytestmark = pytest.mark.timeout(900)
 
+of_one_drill = pytest.mark.xdist_group("drilled-loop")
+"""Tests of a drill that is carried out once: another process would drill again."""
+
 
 @pytest.fixture
 def project(tmp_path):
@@ -29,6 +32,7 @@ def drilled_loop(tmp_path_factory):
     return drilled, before
 
 
+@of_one_drill
 def test_a_sound_script_holds_after_every_cut(drilled_loop):
     drilled, _ = drilled_loop
     cuts = [item for item in drilled.result["scenarios"] if item["family"] == "cut"]
@@ -39,6 +43,7 @@ def test_a_sound_script_holds_after_every_cut(drilled_loop):
     assert drilled.scenario("restart/finished")["observed"]["outcome"] == "same"
 
 
+@of_one_drill
 def test_a_pass_rests_on_proof(drilled_loop):
     drilled, _ = drilled_loop
     control = drilled.result["control"]
@@ -49,6 +54,7 @@ def test_a_pass_rests_on_proof(drilled_loop):
     assert all(item["observed"]["steps_verified"] >= 1 for item in resumed)
 
 
+@of_one_drill
 def test_the_plan_was_written_with_its_expectations(drilled_loop):
     drilled, _ = drilled_loop
     plan = json.loads((drilled.project / ".samestep/latest/plan.json").read_text())
@@ -57,12 +63,14 @@ def test_the_plan_was_written_with_its_expectations(drilled_loop):
     assert plan["criterion"]["kind"] == "exact"
 
 
+@of_one_drill
 def test_the_result_follows_the_published_schema(drilled_loop):
     drilled, _ = drilled_loop
     schema = json.loads((ROOT / "schemas/drill.schema.json").read_text())
     jsonschema.validate(drilled.result, schema)
 
 
+@of_one_drill
 def test_a_drill_leaves_the_project_as_it_was(drilled_loop):
     drilled, before = drilled_loop
     state = drilled.project / ".samestep"
@@ -73,6 +81,7 @@ def test_a_drill_leaves_the_project_as_it_was(drilled_loop):
         hidden.rename(state)
 
 
+@of_one_drill
 def test_reports_of_all_kinds_are_left(drilled_loop):
     drilled, _ = drilled_loop
     folder = drilled.project / ".samestep/latest"
@@ -83,6 +92,7 @@ def test_reports_of_all_kinds_are_left(drilled_loop):
     assert f"exit {drilled.exit_code}" in drilled.stdout
 
 
+@of_one_drill
 def test_one_scenario_can_be_repeated(drilled_loop):
     drilled, _ = drilled_loop
     again = Project(drilled.project).drill(
@@ -92,6 +102,7 @@ def test_one_scenario_can_be_repeated(drilled_loop):
     assert again.exit_code == 0, again.stdout
 
 
+@of_one_drill
 def test_another_model_shape_is_refused(drilled_loop):
     drilled, _ = drilled_loop
     again = Project(drilled.project).drill(
