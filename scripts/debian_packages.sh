@@ -11,7 +11,7 @@ done
 shift
 test -n "$missing" || exit 0
 
-exec 9>"${TMPDIR:-/tmp}/samestep-apt.lock"
+exec 9<"$0"
 flock 9
 apt-get update -qq
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null

@@ -117,6 +117,8 @@ class Choosing:
         from samestep.cost.errors import OffersError
         from samestep.cost.offers import LISTED
 
+        if odd.exists() and path.exists() and odd.samefile(path):
+            raise OffersError(f"{odd} holds the offers", hint="give --odd another file: it is written anew")
         first: list[Quirk] = []
         try:
             with odd.open("w", encoding="utf-8", newline="") as lines:

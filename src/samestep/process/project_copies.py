@@ -102,7 +102,7 @@ def _restored(folder: Path, marks: dict[str, Mark]) -> bool:
         now = marks_of(folder)
         if any(now.get(name) != mark for name, mark in marks.items()):
             return False
-        added = sorted(now.keys() - marks.keys())
+        added = now.keys() - marks.keys()
         for name in added:
             if os.path.dirname(name) not in added:  # noqa: PTH120 - names, not paths
                 remove_tree(folder / name)

@@ -230,6 +230,9 @@ def test_every_odd_row_of_a_large_table_is_written_where_that_is_asked_for(here)
     listed = json.loads(run("import", "offers.csv", "--odd", "odd.csv", "--json").output)["quirks"]
     assert len(listed) == 1000
     assert "cannot write" in refused("import", "offers.csv", "--odd", "nowhere/odd.csv")
+    before = (here / "offers.csv").read_bytes()
+    assert "another file" in refused("import", "offers.csv", "--odd", str(here / "offers.csv"))
+    assert (here / "offers.csv").read_bytes() == before
 
 
 def test_import_of_nothing_wanted_is_exit_code_five():
