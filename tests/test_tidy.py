@@ -92,3 +92,11 @@ def test_public_names_are_real():
 def test_the_changelog_has_a_section_for_what_comes():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert "\n## Unreleased\n" in text
+
+
+@pytest.mark.xdist_group("of one worker")
+def test_tests_of_a_group_share_a_worker_and_its_set_up(request):
+    """pytest-xdist 3.8 no longer groups under pytest 9.2, and every set-up of a module is then made by both workers."""
+    if not hasattr(request.config, "workerinput"):
+        pytest.skip("runs in one process")
+    assert request.node.nodeid.endswith("@of one worker")

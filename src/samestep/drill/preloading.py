@@ -121,10 +121,12 @@ class _Belief:
     """What is thought of one kind of result of forks.
 
     Attributes:
+        confirmed: a fresh process has shown it.
         doubted: a fresh process has not shown it: the one that the first of them was given, or a later one.
         believed: forked results that count, each with what runs its scenario afresh.
     """
 
+    confirmed: bool = False
     doubted: bool = False
     believed: list[tuple[ScenarioResult, Run]] = field(default_factory=list)
 
@@ -159,7 +161,7 @@ class Forks:
             self._starter.start()
 
     def _start(self) -> None:
-        if not self._workshop.stop.is_set():
+        if not self._ending():
             self._preloaded = preload(self._workshop, self._first, self._tell)
 
     def close(self) -> None:
@@ -230,14 +232,29 @@ class Forks:
         try:
             fresh = run(FRESH)
         except BaseException:
-            self._doubt(belief)
+            if not self._ending():
+                self._doubt(belief)
             raise
-        if kind_of(scenario, fresh) != kind_of(scenario, forked):
+        if self._ending():
+            return fresh
+        if kind_of(scenario, fresh) == kind_of(scenario, forked):
+            belief.confirmed = True
+        else:
             again, was = self._doubt(belief), forked.observed
             evidence = f"forked: {was.outcome} ({was.summary}); the fresh process counts"
             more = [f"earlier results of this kind that are restarted in fresh processes: {again}"]
             fresh.findings.append(finding("fork-differs", evidence, details=more if again else []))
         return fresh
+
+    def _ending(self) -> bool:
+        """Say whether the drill is being ended: a fresh process that was killed for that says nothing."""
+        return self._workshop.stop.is_set()
+
+    def unconfirmed(self) -> set[str]:
+        """Return the names of scenarios that count only when a fresh process, still to come, shows their kind."""
+        with self._lock:
+            open_ones = [belief.believed for belief in self._beliefs.values() if not belief.confirmed]
+        return {result.name for believed in open_ones for result, _ in believed}
 
     def _believe(self, belief: _Belief, forked: ScenarioResult, run: Run) -> bool:
         """Let a fork's result count unless its kind has fallen into doubt meanwhile; whether it does."""
@@ -260,7 +277,7 @@ class Forks:
 
     def _restart_doubtful(self) -> None:
         """Restart what was taken back in fresh processes; every thread that comes by takes its part."""
-        while self._doubtful and not self._workshop.stop.is_set():
+        while self._doubtful and not self._ending():
             with self._lock:
                 taken = self._doubtful.pop() if self._doubtful else None
             if taken is not None:
@@ -268,7 +285,7 @@ class Forks:
                 # one that cannot be carried out stays inconclusive and must not cost the scenario that came by
                 with contextlib.suppress(Exception):
                     fresh = run(FRESH)
-                    if not self._workshop.stop.is_set():  # else it was killed, which says nothing
+                    if not self._ending():
                         _become(result, fresh)
 
 

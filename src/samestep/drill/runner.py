@@ -143,7 +143,14 @@ class Drill:
         with contextlib.closing(Forks(workshop, first, self.listener.phase)) as forks:
             if self._recorded:
                 forks.prepare(self.options.max_states)
-            self._judge_restarts(workshop, first, unwatched, forks)
+            try:
+                self._judge_restarts(workshop, first, unwatched, forks)
+            except KeyboardInterrupt:
+                self._leave_out(forks.unconfirmed())
+                raise
+
+    def _leave_out(self, names: set[str]) -> None:
+        self.result.scenarios = [item for item in self.result.scenarios if item.name not in names]
 
     def _judge_restarts(
         self, workshop: Workshop, first: ControlRun, unwatched: dict[str, str], forks: Forks

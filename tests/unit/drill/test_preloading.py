@@ -1,5 +1,6 @@
 """Which restarts are forked, and when a fresh process confirms them."""
 
+import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
@@ -271,6 +272,29 @@ def test_a_drill_that_is_interrupted_meanwhile_keeps_nothing_of_what_was_taken_b
     taken_back = forks.run(scenario(), run)
     forks.run(SimpleNamespace(**{**vars(scenario()), "name": SAMPLED}), Wrong())
     assert taken_back.observed.outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("before", ["confirmed before", "never confirmed"])
+@pytest.mark.parametrize("how", ["killed", "never begun"])
+def test_a_confirmation_that_ends_with_the_drill_contradicts_nothing(forks, stop, before, how):
+    if before == "confirmed before":
+        forks.run(scenario(), Runs((Outcome.SAME,)))
+    ours = SimpleNamespace(**{**vars(scenario()), "name": SAMPLED})
+    others = []
+
+    def run(origins):
+        if origins != FRESH:
+            return result(Outcome.SAME)
+        others.append(forks.run(scenario(), Runs((Outcome.SAME,))))
+        stop.set()  # and everything is killed
+        if how == "never begun":
+            raise MachineError("the drill is being ended")
+        return result(Outcome.CRASHED)
+
+    with contextlib.suppress(MachineError):
+        forks.run(ours, run)
+    assert [other.observed.outcome for other in others] == [Outcome.SAME]
+    assert forks.unconfirmed() == (set() if before == "confirmed before" else {others[0].name})
 
 
 def test_a_fork_that_ends_after_its_kind_fell_into_doubt_is_not_believed(forks):
