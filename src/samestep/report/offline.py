@@ -13,6 +13,8 @@ from typing import Any
 
 import jinja2
 
+from samestep.contract.sizes import readable_bytes
+
 from . import view
 
 SIZE_LIMIT_BYTES = 1_500_000
@@ -81,7 +83,7 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     found.filters["seconds"] = _duration
-    found.filters["bytes"] = _size
+    found.filters["bytes"] = readable_bytes
     found.filters["capitalize_first"] = capitalized
     found.filters["command"] = view.command_line
     found.globals["style"] = resources.files(__package__).joinpath("templates/style.css").read_text("utf-8")
@@ -166,9 +168,3 @@ def _text(value: object) -> str:
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
-
-
-def _size(size: float) -> str:
-    units = ["B", "KB", "MB", "GB"]
-    power = min(len(units) - 1, (len(str(int(size))) - 1) // 3)
-    return f"{size / 1000**power:.{1 if power else 0}f} {units[power]}"
