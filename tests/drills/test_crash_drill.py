@@ -171,7 +171,7 @@ def test_a_failing_state_is_repeated_by_its_name(unsynced):
 
 
 def test_an_interrupted_drill_goes_on_without_repeating_states(project):
-    words = project.command_line("--only", "crash", "--max-states", "16", "--jobs", "2")
+    words = project.command_line("--only", "crash", "--max-states", "12", "--jobs", "2")
     process = subprocess.Popen(
         project.command(*words),
         cwd=project.folder,
@@ -264,7 +264,7 @@ def test_a_drill_of_no_states_says_what_was_not_checked(project):
 def test_at_step_300_with_280_half_written_240_is_the_resume_point(tmp_path):
     project = Project(tmp_path / "project")
     command = ["--", sys.executable, project.example("background_saves.py"), "--out", "{out}"]
-    drilled = project.drill("--only", "crash", "--max-states", "20", *command)
+    drilled = project.drill("--only", "crash", "--max-states", "10", *command)
     assert drilled.exit_code == 0, drilled.stdout
     lost = [item for item in states(drilled) if item["cut_step"] == 300]
     assert lost, "no state was cut at step 300"
