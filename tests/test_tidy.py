@@ -97,6 +97,6 @@ def test_the_changelog_has_a_section_for_what_comes():
 @pytest.mark.xdist_group("of one worker")
 def test_tests_of_a_group_share_a_worker_and_its_set_up(request):
     """pytest-xdist 3.8 no longer groups under pytest 9.2, and every set-up of a module is then made by both workers."""
-    if not hasattr(request.config, "workerinput"):
-        pytest.skip("runs in one process")
+    if not getattr(request.config.option, "loadgroup", False):
+        pytest.skip("runs without pytest-xdist's --dist loadgroup")
     assert request.node.nodeid.endswith("@of one worker")

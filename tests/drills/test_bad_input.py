@@ -137,7 +137,11 @@ def test_a_full_disk_under_the_state_folder(project):
     assert "space" in said(drilled)
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("signum", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)],
+    ids=["ctrl-c", "sigterm"],
+)
 def test_an_interrupted_drill_ends_its_children_and_keeps_what_it_has(project, signum, code):
     script = project.script(LOOP)
     command = project.command("--only", "cut", "--", sys.executable, script, "--out", "{out}")

@@ -147,7 +147,7 @@ def test_bytes_that_were_not_synced_fail_at_a_loss_of_power_and_not_before(unsyn
     ],
 )
 def test_a_writer_without_one_call_fails_the_model_that_needs_it(project, without, weakest, slug):
-    drilled = project.crash(*EVERYTHING, "--max-states", "40", without=without)
+    drilled = project.crash(*EVERYTHING, "--max-states", "16", without=without)
     assert drilled.exit_code == 1, drilled.stdout
     assert min(failing_models(drilled), key=MODELS.index) == weakest
     assert slug in drilled.slugs()
@@ -220,12 +220,10 @@ def test_a_restart_that_hangs_is_ended_and_leaves_its_stacks(careful, project):
     assert drilled.exit_code == 4
 
 
-@pytest.mark.full
-def test_where_nothing_can_be_recorded_the_other_families_go_on(project):
-    prefix = sealed(number=abi.here().seccomp, error=1)
-    words = project.command_line("--only", "crash,restart")
+def drilled_unsupervised(project, *words):
+    """Drill where the kernel refuses to let system calls be supervised."""
     done = subprocess.run(
-        [*prefix, *project.command(*words)],
+        [*sealed(number=abi.here().seccomp, error=1), *project.command(*words)],
         cwd=project.folder,
         env=project.environment(),
         capture_output=True,
@@ -233,10 +231,26 @@ def test_where_nothing_can_be_recorded_the_other_families_go_on(project):
         check=False,
         timeout=600,
     )
-    drilled = Drilled(done.returncode, done.stdout, done.stderr, project.folder)
-    assert drilled.exit_code == 0, done.stdout + done.stderr
-    assert list(outcomes(drilled)) == ["restart/finished"]
+    return Drilled(done.returncode, done.stdout, done.stderr, project.folder)
+
+
+def test_where_nothing_can_be_supervised_saves_are_known_from_the_probe(project):
+    words = project.command_line("--only", "crash,restart", *EVERYTHING, "--max-states", "4", without="temp")
+    drilled = drilled_unsupervised(project, *words)
+    assert drilled.exit_code == 1, drilled.stdout + drilled.stderr
+    assert (drilled.result["crash"]["tier"], drilled.result["crash"]["models"]) == ("probe", ["kill"])
+    assert failing_models(drilled) == {"kill"}
+    assert "torn-checkpoint-selected" in drilled.slugs()
+    assert {item["family"] for item in drilled.result["scenarios"] if not item["crash"]} == {"restart"}
     assert any("interrupted saves" in line and "seccomp" in line for line in drilled.result["not_checked"])
+
+
+@pytest.mark.full
+def test_a_careful_writer_passes_what_the_probe_knows_of_its_saves(project):
+    words = project.command_line("--only", "crash,restart", *EVERYTHING)
+    drilled = drilled_unsupervised(project, *words)
+    assert drilled.exit_code == 0, drilled.stdout + drilled.stderr
+    assert len(states(drilled)) >= 10
 
 
 @pytest.mark.full
@@ -251,6 +265,7 @@ def test_in_memory_only_kills_count():
         assert notes <= {"note"}
 
 
+@pytest.mark.full
 def test_a_drill_of_no_states_says_what_was_not_checked(project):
     drilled = project.drill(*project.command_line("--only", "crash,restart", "--max-states", "0"))
     assert drilled.exit_code == 0, drilled.stdout + drilled.stderr
@@ -261,10 +276,13 @@ def test_a_drill_of_no_states_says_what_was_not_checked(project):
 # The example of three hundred steps: docs/explanation/three-hundred-steps.md
 
 
+BACKGROUND_SAVES = ["--", sys.executable, "background_saves.py", "--out", "{out}"]
+
+
 def test_at_step_300_with_280_half_written_240_is_the_resume_point(tmp_path):
     project = Project(tmp_path / "project")
-    command = ["--", sys.executable, project.example("background_saves.py"), "--out", "{out}"]
-    drilled = project.drill("--only", "crash", "--max-states", "10", *command)
+    project.example("background_saves.py")
+    drilled = project.drill("--only", "crash", "--max-states", "6", *BACKGROUND_SAVES)
     assert drilled.exit_code == 0, drilled.stdout
     lost = [item for item in states(drilled) if item["cut_step"] == 300]
     assert lost, "no state was cut at step 300"
@@ -273,16 +291,22 @@ def test_at_step_300_with_280_half_written_240_is_the_resume_point(tmp_path):
         assert (item["expected"]["resume_step"], item["observed"]["resume_step"]) == (240, 240)
         assert item["observed"]["steps_lost"] == 60
         assert "resumed at 240, the newest whole checkpoint, next step 241" in item["observed"]["summary"]
-    trusting = project.drill("--replay", lost[0]["name"], *command, "--trust-names")
+    look_at_the_state(project, lost[0]["name"].removeprefix("crash/"))
+
+
+@pytest.mark.full
+def test_at_step_300_a_script_that_trusts_names_takes_280_and_fails(tmp_path):
+    project = Project(tmp_path / "project")
+    project.example("background_saves.py")
+    trusting = project.drill("--only", "crash", "--max-states", "6", *BACKGROUND_SAVES, "--trust-names")
     assert trusting.exit_code == 1, trusting.stdout
     assert "torn-checkpoint-selected" in trusting.slugs()
     assert "a whole checkpoint at 240 was there" in " ".join(trusting.stdout.split())
-    look_at_the_state(project, lost[0]["name"].removeprefix("crash/"), command)
 
 
-def look_at_the_state(project, state, command):
+def look_at_the_state(project, state):
     """Weights that open without their optimizer are fit for a new run only; 240 is named."""
-    run_cli(project, "crash", "record", "--to", "recording", *command)
+    run_cli(project, "crash", "record", "--to", "recording", *BACKGROUND_SAVES)
     run_cli(project, "crash", "show", "recording", state, "--to", "state")
     said = run_cli(project, "inspect", "state/step-000280", code=1)
     assert re.search(r"^weights +yes", said, re.MULTILINE)

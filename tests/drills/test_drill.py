@@ -30,7 +30,7 @@ def drilled_loop(tmp_path_factory):
     project = Project(tmp_path_factory.mktemp("loop") / "project")
     script = project.script(LOOP)
     before = tree_digest(project.folder)
-    drilled = project.drill("--", sys.executable, script, "--out", "{out}")
+    drilled = project.drill("--max-states", "8", "--", sys.executable, script, "--out", "{out}")
     return drilled, before
 
 
@@ -154,25 +154,22 @@ def test_steps_end_a_script_that_would_go_on(project):
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-@pytest.mark.parametrize(
-    "which",
-    [("--replay", "cut/real-kill"), pytest.param(("--only", "cut"), marks=pytest.mark.full)],
-    ids=["a-kill", "all-cuts"],
-)
-def test_two_ranks_under_torchrun_are_cut_together(project, which):
+@pytest.mark.full
+def test_two_ranks_under_torchrun_are_cut_together(project):
     script = project.example("ddp_torchrun.py")
-    drilled = project.drill(*which, "--", *TORCHRUN, script, "--out", "{out}")
+    drilled = project.drill("--only", "cut", "--", *TORCHRUN, script, "--out", "{out}")
     assert drilled.exit_code == 0, drilled.stdout + drilled.stderr
     assert drilled.result["control"]["ranks"] == 2
     assert {item["observed"]["outcome"] for item in drilled.result["scenarios"]} == {"same"}
 
 
-def test_a_rank_that_loses_its_state_is_named(project):
+def test_a_rank_that_loses_its_state_in_a_kill_of_both_is_named(project):
     text = (ROOT / "examples/ddp_torchrun.py").read_text()
     script = project.script(broken_on_rank_one(text), "ddp_broken.py")
-    drilled = project.drill(*ONE_CUT, "--", *TORCHRUN, script, "--out", "{out}")
+    drilled = project.drill("--replay", "cut/real-kill", "--", *TORCHRUN, script, "--out", "{out}")
     assert drilled.exit_code == 1, drilled.stdout + drilled.stderr
-    cut = drilled.scenario("cut/after-save")
+    cut = drilled.scenario("cut/real-kill")
+    assert drilled.result["control"]["ranks"] == 2
     assert cut["observed"]["rank"] == 1
     assert {series["rank"] for series in cut["series"]} == {0, 1}
 
@@ -215,6 +212,7 @@ IN_PARTS = """
 """
 
 
+@pytest.mark.full
 def test_restarts_forked_from_a_preloaded_process_show_what_fresh_ones_show(project):
     command = ["--only", "damage", "--", sys.executable, project.script(IN_PARTS), "--out", "{out}"]
     forked = project.drill(*command).result["scenarios"]

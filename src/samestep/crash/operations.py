@@ -57,6 +57,8 @@ class Operation(msgspec.Struct, kw_only=True, omit_defaults=True):
         tid: thread.
         errno: the call failed with this error and changed nothing; 0: it succeeded.
         injected: the error was put in by samestep.
+        together: only known to have happened together with the operation after it: nothing is known of the moment
+            between them, nor of a write before its end.
         derived: not asked for by a call of its own: found by looking (`CLOSE`, `STORED`), or a further part of the
             call before or after it, e.g. the `TRUNCATE` of an open.
         rank: rank of the process where known.
@@ -78,6 +80,7 @@ class Operation(msgspec.Struct, kw_only=True, omit_defaults=True):
     tid: int = 0
     errno: int = 0
     injected: bool = False
+    together: bool = False
     derived: bool = False
     rank: int | None = None
     step: int | None = None

@@ -184,7 +184,8 @@ class Scene:
         for position, effect in enumerate(self.effects):
             take_effect(image, effect)
             moment = position in bounds or effect.kind in NAMES | SIZES | SYNCS | {Kind.CLOSE}
-            if self.own[position] and (moment or position in writes):
+            known = self.own[position] and not effect.operation.together
+            if known and (moment or position in writes):
                 self.cuts.append(
                     self._cut(position, image.copy(), writes, moment=moment, end=position in ends)
                 )
@@ -209,9 +210,13 @@ class Scene:
             moment=moment,
             changing=effect.kind in CHANGES,
             write=position if position in writes else None,
-            tears=writes.get(position, ()),
+            tears=writes.get(position, ()) if self._was_seen_to_begin(position) else (),
             weight=self._weight(position, end=end),
         )
+
+    def _was_seen_to_begin(self, position: int) -> bool:
+        """Say whether what was there just before an effect is known: else a write may have been no write there."""
+        return position == 0 or not self.effects[position - 1].operation.together
 
     def _weight(self, position: int, *, end: bool) -> int:
         rest = (at for at in range(position + 1, len(self.effects)) if self.own[at])

@@ -39,6 +39,7 @@ class AttemptPlan:
         command: argv with ``{out}`` already filled in.
         folder: working folder inside the project copy.
         recording: folder, as the command sees it, where its file operations are recorded; empty: nowhere.
+        looks: folder, as the command sees it, for what its process sees of saves; empty: it does not look.
         faults: errors that the recorder puts in.
         step_limit, park, sabotage, watch, list_modules: see ``samestep.trace.Orders``.
         ranks: processes that must reach a park point.
@@ -59,6 +60,7 @@ class AttemptPlan:
     full_digest_every: int = 1
     list_modules: bool = False
     recording: str = ""
+    looks: str = ""
     faults: tuple[Fault, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
 
@@ -258,7 +260,8 @@ class Attempt:
             sample_values=self.plan.sample_values,
             full_digest_every=self.plan.full_digest_every,
             list_modules=self.plan.list_modules,
-            marks=bool(self.plan.recording),
+            marks=bool(self.plan.recording or self.plan.looks),
+            looks=self.plan.looks,
         )
         path = self.traces / ORDERS_NAME
         orders.write(path)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from samestep.checkpoints import FRAMEWORKS, find_units, framework_hint, is_log, saved_steps
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.attempt import Attempt, AttemptRecord
-from samestep.drill.crashing import RECORDING
 from samestep.drill.ground import ControlRun, Workshop
 from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.observe import facts_of
+from samestep.drill.recording import keep_recording, recorded_by
 from samestep.drill.scenario import FINAL
 from samestep.drill.units import resume_points
 from samestep.errors import DrillError, ExitCode
@@ -61,7 +61,7 @@ def run_first_control(workshop: Workshop) -> ControlRun:
 
 
 def run_reference(
-    workshop: Workshop, points: Sequence[ParkPoint], ranks: int, steps: int, *, recorded: bool = False
+    workshop: Workshop, points: Sequence[ParkPoint], ranks: int, steps: int, *, recorder: str = ""
 ) -> ControlRun:
     """Run the control whose durable folder is copied at every park point, and which then goes on to its end.
 
@@ -70,7 +70,7 @@ def run_reference(
         points: in the order they are reached.
         ranks: processes that train.
         steps: of the first control, for messages.
-        recorded: record what it does to files, into ``workshop.recording``.
+        recorder: how what it does to files is recorded into ``workshop.recording``, see `Header.tier`; empty: not.
 
     Raises:
         DrillError: it did not reach a park point, or did not end as the first control did.
@@ -82,7 +82,7 @@ def run_reference(
             step_limit=workshop.options.steps,
             park=list(points),
             ranks=ranks,
-            recording=str(workshop.site.seat / RECORDING) if recorded else "",
+            **recorded_by(recorder, workshop),
         )
         with Attempt(machine, plan, workshop.options.run_folder) as attempt:
             for point in points:
@@ -98,8 +98,8 @@ def run_reference(
         record = attempt.record()
         check_control(record, workshop.options, workshop.site.left_behind())
         machine.snapshot(workshop.snapshot(FINAL))
-        if recorded:
-            (machine.folder / RECORDING).replace(workshop.recording)
+        if recorder:
+            keep_recording(recorder, workshop, machine, plan.command)
         strays = _strays(machine)
     return _control_run(record, workshop.snapshot(FINAL), strays)
 

@@ -21,6 +21,7 @@ from samestep.crash.windows import relative
 from samestep.crash.wording import described, final_names
 from samestep.drill.judging.crash import FAULT, SaveHistory
 from samestep.drill.judging.judgement import Case
+from samestep.drill.recording import SUPERVISED
 from samestep.drill.result import CrashOperation, CrashPoint, CrashRecord, CrashWindow, Expectation
 from samestep.drill.saves import saves_of
 from samestep.drill.scenario import Arrangement, DiskState, Scenario
@@ -45,9 +46,6 @@ SEED = 0
 
 FAULTS = ("disk-full", "io-error")
 """Names of the scenarios in which the disk fails."""
-
-RECORDING = "recording"
-"""Folder on a machine that the file operations of an attempt are recorded in."""
 
 
 @dataclass(frozen=True)
@@ -223,6 +221,8 @@ class Crashes:
     def fault_scenarios(self) -> list[Scenario]:
         """Return a run whose disk is full in the middle of a save and stays so, and one that meets an error once."""
         recording, window = self.main.recording, self.main.enumeration.window
+        if recording.header.tier != SUPERVISED:
+            return []  # nobody is there to put an error in
         operations = [recording.operations[index] for index in window.operations]
         writes = [operation for operation in operations if operation.kind is Kind.WRITE]
         if not writes:
@@ -324,11 +324,13 @@ def prepare(workshop: Workshop, control: ControlRun, around: int) -> Crashes:
     options = workshop.options
     place = Path(options.durable) if Path(options.durable).is_absolute() else options.project
     differences = prove(recording, control.final)
+    supervised = recording.header.tier == SUPERVISED
+    models = list(options.models) if supervised else ["kill"]
     record = CrashRecord(
         tier=recording.header.tier,
         operations=sum(operation.kind is not Kind.MARK for operation in recording.operations),
         proven=recording.header.complete and not differences,
-        models=list(options.models),
+        models=models,
         storage=options.storage or storage_type(place),
         seed=SEED,
         notes=[*recording.header.notes, *differences[:3]],
@@ -336,12 +338,12 @@ def prepare(workshop: Workshop, control: ControlRun, around: int) -> Crashes:
     saves = saves_of(recording, control.facts.save_steps, workshop.snapshots)
     base = Image(recording.header.roots[0])
     # a second interruption needs a first one
-    models = [model for model in options.models if model != COMPOUND] or ["kill"]
+    alone = [model for model in models if model != COMPOUND] or ["kill"]
     apart = []
     for number in _telling(saves, around):
         save = saves[number]
         earlier = [item for before in saves[:number] for item in before.generations]
-        enumeration = enumerate_states(recording, save.window, base, models)
+        enumeration = enumerate_states(recording, save.window, base, alone)
         apart.append(TakenApart(save.window.name, recording, save, enumeration, earlier))
     record.windows = [window_record(save) for save in apart]
     return Crashes(record, apart, workshop.snapshots / "crash")

@@ -12,9 +12,10 @@ from samestep.contract import Severity
 from samestep.crash.recording import Recording
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.attempt import Attempt
-from samestep.drill.crashing import RECORDING, point_after_fault
+from samestep.drill.crashing import point_after_fault
 from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.observe import last_words_save, save_bursts
+from samestep.drill.recording import RECORDING
 from samestep.drill.saves import left_after
 from samestep.drill.scenario import Arrangement
 from samestep.drill.units import resume_points

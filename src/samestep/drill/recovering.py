@@ -13,7 +13,8 @@ from samestep.crash.recording import Recording
 from samestep.crash.states import compound_states
 from samestep.crash.windows import save_windows
 from samestep.drill.attempt import Attempt
-from samestep.drill.crashing import RECORDING, SEED, TakenApart
+from samestep.drill.crashing import SEED, TakenApart
+from samestep.drill.recording import RECORDING
 from samestep.drill.saves import save_of
 
 if TYPE_CHECKING:

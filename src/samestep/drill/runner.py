@@ -14,6 +14,7 @@ import msgspec
 from samestep.checkpoints import FRAMEWORKS, framework_hint
 from samestep.contract import Family, Outcome
 from samestep.contract.redaction import redacted, redacted_text
+from samestep.crash.looks import PROBE
 from samestep.crash.models import COMPOUND
 from samestep.crash.recorder.capability import capability
 from samestep.drill.artefacts import tensor_content
@@ -29,6 +30,7 @@ from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.plan import Planner, choose
 from samestep.drill.preloading import Forks, can_fork
 from samestep.drill.provenance import provenance
+from samestep.drill.recording import SUPERVISED
 from samestep.drill.recovering import second_interruption
 from samestep.drill.result import Control, DrillResult, Save, ScenarioResult
 from samestep.drill.series import series_of
@@ -85,7 +87,7 @@ class Drill:
         self.listener = listener
         self._interruption = ExitCode.INTERRUPTED
         self._not_followed: list[str] = []
-        self._recorded = False
+        self._recorder = ""
         self._known: dict[str, ScenarioResult] = {}
         self.result = DrillResult(
             version=version,
@@ -139,18 +141,16 @@ class Drill:
         if not first.facts.save_steps:
             self.result.findings.append(never_saved(first))
             return
-        self._recorded = self._can_record()
+        self._recorder = self._choose_recorder()
         with contextlib.closing(Forks(workshop, first, self.listener.phase)) as forks:
-            if self._recorded:
+            if self._recorder:
                 forks.prepare(self.options.max_states)
             try:
                 self._judge_restarts(workshop, first, unwatched, forks)
             except KeyboardInterrupt:
-                self._leave_out(forks.unconfirmed())
+                open_ones = forks.unconfirmed()
+                self.result.scenarios = [item for item in self.result.scenarios if item.name not in open_ones]
                 raise
-
-    def _leave_out(self, names: set[str]) -> None:
-        self.result.scenarios = [item for item in self.result.scenarios if item.name not in names]
 
     def _judge_restarts(
         self, workshop: Workshop, first: ControlRun, unwatched: dict[str, str], forks: Forks
@@ -163,7 +163,7 @@ class Drill:
         self.result.provenance["versions"] = second.record.traces[0].header.versions
         self.result.fingerprint = fingerprint(workshop.code_digest(), self.result.provenance)
         self._not_followed += second.record.ending.not_followed
-        if self._recorded:
+        if self._recorder:
             ground = replace(ground, crashes=self._prepare_crashes(ground, planner))
         self.result.criterion = criterion
         self.result.control = self._control(ground, unwatched)
@@ -212,7 +212,7 @@ class Drill:
 
     def _second_control(self, workshop: Workshop, planner: Planner, first: ControlRun) -> ControlRun:
         points, facts = planner.park_points(), first.facts
-        return run_reference(workshop, points, facts.ranks, facts.steps, recorded=self._recorded)
+        return run_reference(workshop, points, facts.ranks, facts.steps, recorder=self._recorder)
 
     def _control(self, ground: Ground, unwatched: dict[str, str]) -> Control:
         facts = ground.control.facts
@@ -245,21 +245,22 @@ class Drill:
             evidence = f"read-only inputs were written: {', '.join(changed[:3])}"
             self.result.findings.append(finding("leaned-on-lost-machine", evidence))
 
-    def _can_record(self) -> bool:
-        """Say whether the family ``crash`` is wanted and this machine can record file operations."""
+    def _choose_recorder(self) -> str:
+        """Return how saves are recorded, as well as this machine can; nothing where the family is not wanted."""
         if not self.options.wants(Family.CRASH) or not self.options.max_states:
-            return False
+            return ""
         able = capability()
-        if not able.available:
-            self._not_followed.append(f"interrupted saves: {able.reason}")
-        return able.available
+        if able.available:
+            return SUPERVISED
+        self._not_followed.append(f"interrupted saves: {able.reason}")
+        return PROBE
 
     def _prepare_crashes(self, ground: Ground, planner: Planner) -> Crashes | None:
         """Take the recorded saves apart; a recording that does not explain what is on disk proves nothing."""
         crashes = prepare(ground.workshop, ground.control, planner.damaged_save())
         self.result.crash = crashes.record
         if crashes.record.proven and crashes.saves:
-            if COMPOUND in self.options.models and (again := second_interruption(ground, crashes)):
+            if COMPOUND in crashes.record.models and (again := second_interruption(ground, crashes)):
                 crashes.add(again)
             return crashes
         notes = "; ".join(crashes.record.notes[:3]) or "no save of a checkpoint is in it"

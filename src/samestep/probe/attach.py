@@ -22,7 +22,12 @@ def attach(torch: Any) -> None:
     from . import hooks
     from .session import Session
 
-    session = Session(Orders.read(Path(os.environ[ORDERS_VARIABLE])))
+    orders = Orders.read(Path(os.environ[ORDERS_VARIABLE]))
+    session = Session(orders)
     session.begin()
     hooks.install(session)
+    if orders.looks:
+        from .looks import Looks
+
+        Looks(orders.looks, orders.durable).install(torch)
     setattr(torch, _ATTACHED, session)

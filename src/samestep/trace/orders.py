@@ -64,6 +64,8 @@ class Orders:
         sample_values: numbers sampled per quantity (see ``Quantity.sample``); 0: none.
         full_digest_every: digest whole contents at every n-th step, and samples only in between.
         marks: tell a recorder of file operations of every completed step (see ``trace.marks``).
+        looks: folder for what lies under the durable folder at every file event of rank 0 (see ``probe.looks``); empty:
+            nobody looks. Needs ``marks``.
         list_modules: write the imported modules to ``<trace_folder>/modules-<pid>.json`` when the process ends.
     """
 
@@ -77,6 +79,7 @@ class Orders:
     sample_values: int = 1024
     full_digest_every: int = 1
     marks: bool = False
+    looks: str = ""
     list_modules: bool = False
 
     def write(self, path: Path) -> None:

@@ -14,7 +14,9 @@ from samestep.process import Capability
 NAME = "file operations"
 TRIAL_SECONDS = 30.0
 EXPECTED = [Kind.MKDIR, Kind.CREATE, Kind.WRITE, Kind.RENAME]
-WEAKER = "only what the probe sees of saves is known, not every operation"
+WEAKER = (
+    "a drill knows saves from Python's file events alone: kills between them, no loss of power, no bad disk"
+)
 
 
 def capability() -> Capability:

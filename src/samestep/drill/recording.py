@@ -1,0 +1,55 @@
+"""How an attempt's file operations come to be recorded: by a supervisor, or as its training process saw them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from samestep.crash.looks import PROBE, recording_of_looks
+from samestep.drill.scenario import FINAL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from samestep.drill.ground import Workshop
+    from samestep.process import Machine
+
+RECORDING = "recording"
+"""Folder on a machine that the file operations of an attempt are recorded in."""
+
+LOOKS = "looks"
+"""Folder on a machine for what its training process sees of saves."""
+
+SUPERVISED = "notify"
+"""Tier of a recording that knows every operation."""
+
+
+def recorded_by(recorder: str, workshop: Workshop) -> dict[str, Any]:
+    """Return what the plan of an attempt must hold for its file operations to be recorded.
+
+    Args:
+        recorder: see `Header.tier`; empty: they are not.
+        workshop: where it works.
+    """
+    places = {SUPERVISED: {"recording": RECORDING}, PROBE: {"looks": LOOKS}}.get(recorder, {})
+    return {name: str(workshop.site.seat / place) for name, place in places.items()}
+
+
+def keep_recording(recorder: str, workshop: Workshop, machine: Machine, command: Sequence[str]) -> None:
+    """Keep the recording of a control that has ended as ``workshop.recording``.
+
+    Args:
+        recorder: how it was recorded.
+        workshop: where to work; holds what the control has left.
+        machine: that it ran on.
+        command: of the control.
+    """
+    if recorder == SUPERVISED:
+        (machine.folder / RECORDING).replace(workshop.recording)
+        return
+    recording_of_looks(
+        machine.folder / LOOKS,
+        workshop.recording,
+        final=workshop.snapshot(FINAL),
+        root=str(machine.seat_out),
+        command=command,
+    ).close()

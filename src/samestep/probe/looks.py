@@ -1,0 +1,244 @@
+"""What lay under the durable folder at every file event of the process: the weaker way to know a save.
+
+Where no supervisor of system calls is to be had, the training process itself looks at the durable folder whenever
+Python is about to open a file there for writing, to rename, to remove or to make something. Between two looks nothing
+is known: writers that are not Python's leave no trace of their own.
+
+A folder of looks holds ``looks.jsonl`` (a look or the mark of a completed step a line) and ``looks.bin`` (the content
+of every file that a look found new or changed).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import stat
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from ..trace.marks import MARK_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LINES, CONTENT = "looks.jsonl", "looks.bin"
+
+LIMIT_BYTES = 20 * 2**30
+"""Most bytes of content kept."""
+
+CHUNK_BYTES = 1 << 20
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_PATHS = {
+    "os.rename": 2,
+    "os.link": 2,
+    "os.symlink": 2,
+    "os.remove": 1,
+    "os.mkdir": 1,
+    "os.rmdir": 1,
+    "os.truncate": 1,
+}
+"""Audit events that announce a change of names or sizes, and how many of their arguments are paths."""
+
+Listing = dict[str, list[Any]]
+
+
+class Looks:
+    """Looks at one folder at every file event, from the first completed step of rank 0 on.
+
+    Args:
+        folder: where the looks go; created by the process that comes to its first step as rank 0.
+        root: the durable folder.
+    """
+
+    def __init__(self, folder: str, root: str) -> None:
+        self._folder = folder
+        self._root = os.path.abspath(root)  # noqa: PTH100 - links stay as named
+        self._roots = tuple({self._root, os.path.realpath(root)})
+        self._keeper: Keeper | None = None
+        self._opened = ""
+        self._off = False
+        self._lock = threading.RLock()
+        self._busy = False
+
+    def install(self, torch: Any) -> None:
+        """Begin to listen to the interpreter's audit events, and to ``torch.save``, which opens files without it."""
+        sys.addaudithook(self._on_audit)
+        os.register_at_fork(after_in_child=self._leave_to_parent)
+        save = torch.save
+
+        @functools.wraps(save)
+        def told(obj: Any, f: Any, *arguments: Any, **keywords: Any) -> Any:
+            if isinstance(f, str | os.PathLike):
+                self._on_audit("open", (f, "w", _WRITING))
+            return save(obj, f, *arguments, **keywords)
+
+        torch.save = torch.serialization.save = told
+
+    def _leave_to_parent(self) -> None:
+        self._off = True
+
+    def _on_audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self._off or not (event == "open" or event in _PATHS):
+            return
+        try:
+            self._concerned(event, arguments)
+        except Exception as error:  # it would fail the script's own call
+            self._give_up(f"{type(error).__name__}: {error}")
+
+    def _concerned(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, _, flags = arguments
+            if isinstance(path, int) or not flags & _WRITING:
+                return
+            name = os.fsdecode(path)
+            if name.startswith(f"{MARK_FOLDER}/"):
+                self._mark(*map(int, name.split("/")[-2:]))
+            elif self._inside(name) is not None:
+                self._look(opens=self._inside(name) or "")
+        elif any(self._may_be_inside(path) for path in arguments[: _PATHS[event]]):
+            self._look()
+
+    def _inside(self, name: str) -> str | None:
+        """Return a path relative to the durable folder, None outside of it."""
+        whole = os.path.abspath(name)  # noqa: PTH100 - runs in every open()
+        for root in self._roots:
+            if whole.startswith(root + os.sep) or whole == root:
+                return whole[len(root) + 1 :]
+        return None
+
+    def _may_be_inside(self, path: Any) -> bool:
+        """Say whether a path is below the durable folder; a bare name may be relative to an open folder there."""
+        name = path if isinstance(path, int) else os.fsdecode(path)
+        return isinstance(name, int) or os.sep not in name or self._inside(name) is not None
+
+    def _mark(self, rank: int, step: int) -> None:
+        if rank != 0:
+            return
+        with self._lock:
+            if self._keeper is None:
+                os.makedirs(self._folder, exist_ok=True)  # noqa: PTH103 - no event of this process is about a Path
+                self._keeper = Keeper(self._folder, self._root)
+            self._look()
+            self._keeper.write({"mark": step})
+
+    def _look(self, opens: str = "") -> None:
+        with self._lock:
+            if self._busy or self._keeper is None:
+                return  # its own files, or a training that has not come to its first step
+            self._busy = True
+            try:
+                self._keeper.look(self._opened)
+                self._opened = opens
+            finally:
+                self._busy = False
+
+    def _give_up(self, reason: str) -> None:
+        self._off = True
+        if self._keeper is not None:
+            try:
+                self._keeper.write({"ended": reason[:300]})
+            except OSError:
+                return  # the reader finds that the last state is missing
+
+
+class Keeper:
+    """Compares a folder with what it was at the last look and keeps what is new.
+
+    Args:
+        folder: existing folder for the looks; one process looks at a time.
+        root: the folder that is looked at.
+        known: what the last look found, to go on from there.
+    """
+
+    def __init__(self, folder: str, root: str) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._root = root
+        self._lines = os.open(f"{folder}/{LINES}", flags)
+        self._content = os.open(f"{folder}/{CONTENT}", flags)
+        self._known: Listing = {}
+        self._kept: dict[int, tuple[int, int, int, int]] = {}
+        self._end = 0
+
+    def look(self, opened: str) -> None:
+        """Write a line with what changed since the last look; none when nothing did.
+
+        Args:
+            opened: path of the file that was about to be opened for writing at the last look.
+        """
+        now = dict(listing(self._root))
+        changed = {path: facts for path, facts in now.items() if self._known.get(path) != facts}
+        gone = [path for path in self._known if path not in now]
+        if not changed and not gone:
+            return
+        shown = {path: kept for path, facts in changed.items() if (kept := self._with_content(path, facts))}
+        self.write({"opened": opened, "changed": shown, "gone": gone, "seconds": time.monotonic()})
+        self._known = {path: facts for path, facts in now.items() if path not in changed or path in shown}
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Append a line; it outlives the process as soon as this returns."""
+        os.write(self._lines, json.dumps(line).encode() + b"\n")
+
+    def _with_content(self, path: str, facts: list[Any]) -> list[Any] | None:
+        """Return ``["file", inode, position in the content, bytes]`` for a file, and other facts as they are.
+
+        None for a file that was removed since it was listed: the next look tells.
+        """
+        kind, inode, *rest = facts
+        if kind != "file":
+            return facts
+        size, modified = rest
+        kept = self._kept.get(inode)
+        if kept is None or kept[2:] != (size, modified):
+            try:
+                at, length = self._keep(f"{self._root}/{path}")
+            except FileNotFoundError:
+                return None
+            kept = self._kept[inode] = (at, length, size, modified)
+        return [kind, inode, *kept[:2]]
+
+    def _keep(self, path: str) -> tuple[int, int]:
+        begun = self._end
+        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while part := os.read(source, CHUNK_BYTES):
+                if self._end + len(part) > LIMIT_BYTES:
+                    raise OverflowError(f"the content of the saves exceeds {LIMIT_BYTES >> 30} GiB")
+                self._end += len(part)
+                while part:
+                    part = part[os.write(self._content, part) :]
+        finally:
+            os.close(source)
+        return begun, self._end - begun
+
+
+def listing(root: str) -> Iterator[tuple[str, list[Any]]]:
+    """Yield everything below a folder with its relative path, folders before what they hold.
+
+    Yields:
+        The path, and ``["folder", inode]``, ``["link", inode, target]`` or ``["file", inode, bytes, modified in ns]``.
+    """
+    waiting = [("", root)]
+    while waiting:
+        prefix, folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            continue  # removed since it was listed
+        for entry in found:
+            path = prefix + entry.name
+            try:
+                facts = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if stat.S_ISDIR(facts.st_mode):
+                yield path, ["folder", facts.st_ino]
+                waiting.append((f"{path}/", entry.path))
+            elif stat.S_ISLNK(facts.st_mode):
+                yield path, ["link", facts.st_ino, os.readlink(entry.path)]  # noqa: PTH115
+            elif stat.S_ISREG(facts.st_mode):
+                yield path, ["file", facts.st_ino, facts.st_size, facts.st_mtime_ns]
