@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from samestep.crash.looks import PROBE, recording_of_looks
+from samestep.crash.recorder.capability import capability
 from samestep.drill.scenario import FINAL
 
 if TYPE_CHECKING:
@@ -21,6 +22,26 @@ LOOKS = "looks"
 
 SUPERVISED = "notify"
 """Tier of a recording that knows every operation."""
+
+
+def choose_recorder(ranks: int) -> tuple[str, str]:
+    """Return how saves are recorded, as well as this machine can, and what that leaves open.
+
+    Args:
+        ranks: processes that train.
+
+    Returns:
+        A tier, see `Header.tier`, or nothing; and a sentence, empty where nothing is left open.
+    """
+    able = capability()
+    if able.available:
+        return SUPERVISED, ""
+    if ranks > 1:
+        return (
+            "",
+            f"{able.reason}; not where several ranks save, of which none sees in what order the others do",
+        )
+    return PROBE, able.reason
 
 
 def recorded_by(recorder: str, workshop: Workshop) -> dict[str, Any]:

@@ -14,9 +14,7 @@ import msgspec
 from samestep.checkpoints import FRAMEWORKS, framework_hint
 from samestep.contract import Family, Outcome
 from samestep.contract.redaction import redacted, redacted_text
-from samestep.crash.looks import PROBE
 from samestep.crash.models import COMPOUND
-from samestep.crash.recorder.capability import capability
 from samestep.drill.artefacts import tensor_content
 from samestep.drill.command import check_command, replay_command
 from samestep.drill.continuing import carry_over, content_digest, fingerprint, reusable
@@ -30,7 +28,7 @@ from samestep.drill.judging.diagnosis.records import finding
 from samestep.drill.plan import Planner, choose
 from samestep.drill.preloading import Forks, can_fork
 from samestep.drill.provenance import provenance
-from samestep.drill.recording import SUPERVISED
+from samestep.drill.recording import choose_recorder
 from samestep.drill.recovering import second_interruption
 from samestep.drill.result import Control, DrillResult, Save, ScenarioResult
 from samestep.drill.series import series_of
@@ -141,7 +139,7 @@ class Drill:
         if not first.facts.save_steps:
             self.result.findings.append(never_saved(first))
             return
-        self._recorder = self._choose_recorder()
+        self._recorder = self._choose_recorder(first.facts.ranks)
         with contextlib.closing(Forks(workshop, first, self.listener.phase)) as forks:
             if self._recorder:
                 forks.prepare(self.options.max_states)
@@ -245,15 +243,13 @@ class Drill:
             evidence = f"read-only inputs were written: {', '.join(changed[:3])}"
             self.result.findings.append(finding("leaned-on-lost-machine", evidence))
 
-    def _choose_recorder(self) -> str:
-        """Return how saves are recorded, as well as this machine can; nothing where the family is not wanted."""
+    def _choose_recorder(self, ranks: int) -> str:
+        """Return how saves are recorded; nothing where the family is not wanted."""
         if not self.options.wants(Family.CRASH) or not self.options.max_states:
             return ""
-        able = capability()
-        if able.available:
-            return SUPERVISED
-        self._not_followed.append(f"interrupted saves: {able.reason}")
-        return PROBE
+        recorder, left_open = choose_recorder(ranks)
+        self._not_followed += [f"interrupted saves: {left_open}"] if left_open else []
+        return recorder
 
     def _prepare_crashes(self, ground: Ground, planner: Planner) -> Crashes | None:
         """Take the recorded saves apart; a recording that does not explain what is on disk proves nothing."""
