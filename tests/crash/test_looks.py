@@ -28,6 +28,8 @@ from samestep.trace.marks import set_mark
 looks.Looks("looks", "out").install(torch)
 base = pathlib.Path("out")
 base.mkdir()
+def go_on():
+    pass
 """
 
 FAKE = """
@@ -95,6 +97,19 @@ WRITERS = {
             writer.start()
             writer.join()
     """,
+    "piece by piece": """
+        file, rest = None, []
+        def save(step, state):
+            global file, rest
+            file, rest = open(out / f"step-{step}.pt", "wb", buffering=0), [bytes([step]) * 5000] * 3
+            file.write(rest.pop())
+        def go_on():
+            if rest:
+                file.write(rest.pop())
+            elif file and not file.closed:
+                os.fsync(file.fileno())
+                file.close()
+    """,
     "moved in from elsewhere": """
         def save(step, state):
             torch.save(state, "staged.pt")
@@ -110,12 +125,13 @@ SAVES = {name: (6 * at + 3, 6 * at + 6) for at, name in enumerate(WRITERS)}
 def all_writers():
     """A script in which one writer after the other saves twice."""
     text = START.format(source=str(SOURCE), torch="import torch\nweight = torch.arange(5000.0)")
+    text += f"for name in {list(WRITERS)}:\n    (base / name).mkdir()\n"
     for name, writer in WRITERS.items():
-        text += f"out = base / {name!r}\nout.mkdir()\n{textwrap.dedent(writer)}"
+        text += f"out = base / {name!r}\n{textwrap.dedent(writer)}"
         for step in SAVES[name]:
-            text += f"for done in range({step - 2}, {step + 1}):\n    set_mark(0, done)\n"
+            text += f"for done in range({step - 2}, {step + 1}):\n    go_on()\n    set_mark(0, done)\n"
             text += f'save({step}, {{"step": {step}, "weight": weight + {step}}})\n'
-    return text
+    return text + "go_on()\n" * 4
 
 
 def one_writer(more="", rank=0):
@@ -179,6 +195,12 @@ def test_what_is_seen_are_states_that_were_there(name, both):
         states = told[f"save-{step}"]
         assert states <= there[f"save-{step}"]
         assert len(states) >= 2
+
+
+@of_all_writers
+def test_saves_end_one_after_the_other_as_they_did(both):
+    there, told = (sorted(save_windows(recording), key=lambda window: window.last) for recording in both)
+    assert [window.name for window in told] == [window.name for window in there]
 
 
 def torn_files(recording, step):

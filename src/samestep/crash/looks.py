@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PROBE = "probe"
 """Tier of a recording that is made of looks."""
 
-_APPENDED = frozenset({Kind.WRITE, Kind.CLOSE})
+_APPENDED = frozenset({Kind.WRITE})
 _IN_PLACE = _APPENDED | {Kind.CREATE, Kind.TRUNCATE}
 
 
@@ -78,6 +78,7 @@ class _Conversion:
         self._there: dict[str, _Seen] = {}
         self._numbers = itertools.count(1)
         self._inodes: dict[str, int] = {}
+        self._held: set[int] = set()
 
     def convert(self, looks: Path, final: Path) -> bool:
         """Append all looks, and the state at the end; whether the looks went on until the end."""
@@ -111,8 +112,14 @@ class _Conversion:
 
     def _look(self, line: Mapping[str, Any], content: memoryview) -> None:
         now = {path: seen for path, seen in self._there.items() if path not in line["gone"]}
-        now |= {path: _seen(facts, content) for path, facts in line["changed"].items()}
-        self._advance(now, line["opened"])
+        written = {path: _seen(facts, content) for path, facts in line["changed"].items()}
+        self._advance(now | written, line["opened"])
+        self._held |= {seen.inode for seen in written.values() if seen.kind == "file"}
+        closed = self._held.difference(line["held"])
+        self._held -= closed
+        for path, seen in self._there.items():
+            if seen.inode in closed:
+                self._writer.append(self._operation(Kind.CLOSE, path, derived=True))
 
     def _advance(self, now: dict[str, _Seen], opened: str) -> None:
         """Append what leads from the last look to this one, as one group unless its order is known."""
@@ -172,7 +179,6 @@ class _Conversion:
         if len(content) > begin:
             at, size = self._writer.keep(content[begin:]), len(content) - begin
             yield self._operation(Kind.WRITE, path, offset=begin, at=at, size=size)
-        yield self._operation(Kind.CLOSE, path, derived=True)
 
     def _operation(self, kind: Kind, path: str, **fields: Any) -> Operation:
         inode = self._inodes.get(path, 0)

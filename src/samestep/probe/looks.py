@@ -10,6 +10,7 @@ of every file that a look found new or changed).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -160,6 +161,7 @@ class Keeper:
         self._lines = os.open(f"{folder}/{LINES}", flags)
         self._content = os.open(f"{folder}/{CONTENT}", flags)
         self._known: Listing = {}
+        self._held: list[int] = []
         self._kept: dict[int, tuple[int, int, int, int]] = {}
         self._end = 0
 
@@ -172,10 +174,12 @@ class Keeper:
         now = dict(listing(self._root))
         changed = {path: facts for path, facts in now.items() if self._known.get(path) != facts}
         gone = [path for path in self._known if path not in now]
-        if not changed and not gone:
-            return
         shown = {path: kept for path, facts in changed.items() if (kept := self._with_content(path, facts))}
-        self.write({"opened": opened, "changed": shown, "gone": gone, "seconds": time.monotonic()})
+        before, self._held = self._held, self._open_files()
+        if not changed and not gone and self._held == before:
+            return
+        seen = {"opened": opened, "changed": shown, "gone": gone, "held": self._held}
+        self.write(seen | {"seconds": time.monotonic()})
         self._known = {path: facts for path, facts in now.items() if path not in changed or path in shown}
 
     def write(self, line: dict[str, Any]) -> None:
@@ -199,6 +203,14 @@ class Keeper:
                 return None
             kept = self._kept[inode] = (at, length, size, modified)
         return [kind, inode, *kept[:2]]
+
+    def _open_files(self) -> list[int]:
+        """Return the inodes of the files kept here that this process holds open."""
+        found = set()
+        for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - no event of this process is about a Path
+            with contextlib.suppress(OSError):
+                found.add(os.fstat(int(name)).st_ino)
+        return sorted(found & self._kept.keys())
 
     def _keep(self, path: str) -> tuple[int, int]:
         begun = self._end
