@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from samestep.crash.recorder.proof import prove
 from samestep.crash.recorder.running import record
 from samestep.crash.states import enumerate_states
 from samestep.crash.windows import save_windows
+from samestep.probe.looks import LINES, Keeper
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -262,3 +264,24 @@ def test_a_place_that_cannot_be_written_to_costs_the_looks_only(tmp_path):
     (tmp_path / "looks").write_text("in the way")
     with ran(tmp_path, one_writer()) as recording:
         assert not recording.header.complete
+
+
+def test_a_file_that_vanishes_during_a_look_is_told_as_gone_by_the_next(tmp_path, monkeypatch):
+    root, folder = tmp_path / "out", tmp_path / "looks"
+    root.mkdir()
+    folder.mkdir()
+    file = root / "a"
+    file.write_text("1")
+    keeper = Keeper(str(folder), str(root))
+    keeper.look("")
+    file.write_text("1, then more")
+
+    def too_late(self, path):
+        Path(path).unlink()
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Keeper, "_keep", too_late)
+    keeper.look("")
+    keeper.look("")
+    told = [json.loads(line) for line in (folder / LINES).read_text().splitlines()]
+    assert [(sorted(line["changed"]), line["gone"]) for line in told] == [(["a"], []), ([], []), ([], ["a"])]

@@ -152,7 +152,9 @@ class Keeper:
     Args:
         folder: existing folder for the looks; one process looks at a time.
         root: the folder that is looked at.
-        known: what the last look found, to go on from there.
+
+    Raises:
+        OSError: somebody looks into ``folder`` already, or nothing can be written there.
     """
 
     def __init__(self, folder: str, root: str) -> None:
@@ -180,7 +182,9 @@ class Keeper:
             return
         seen = {"opened": opened, "changed": shown, "gone": gone, "held": self._held}
         self.write(seen | {"seconds": time.monotonic()})
-        self._known = {path: facts for path, facts in now.items() if path not in changed or path in shown}
+        vanished = changed.keys() - shown.keys()  # removed since they were listed: the next look tells
+        before_that = {path: facts for path, facts in self._known.items() if path in vanished}
+        self._known = {path: facts for path, facts in now.items() if path not in vanished} | before_that
 
     def write(self, line: dict[str, Any]) -> None:
         """Append a line; it outlives the process as soon as this returns."""
@@ -189,7 +193,7 @@ class Keeper:
     def _with_content(self, path: str, facts: list[Any]) -> list[Any] | None:
         """Return ``["file", inode, position in the content, bytes]`` for a file, and other facts as they are.
 
-        None for a file that was removed since it was listed: the next look tells.
+        None for a file that was removed since it was listed.
         """
         kind, inode, *rest = facts
         if kind != "file":
