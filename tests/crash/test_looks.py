@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from samestep.crash.recorder.proof import prove
 from samestep.crash.recorder.running import record
 from samestep.crash.states import enumerate_states
 from samestep.crash.windows import save_windows
-from samestep.probe.looks import LINES, Keeper
+from samestep.probe.looks import CONTENT, LINES, Keeper
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -145,10 +147,12 @@ def one_writer(more="", rank=0):
     return text
 
 
-def seen(folder):
+def seen(folder, steps=6):
     """The recording that the looks of a script in ``folder`` make."""
     out = folder / "out"
-    return recording_of_looks(folder / "looks", folder / "seen", final=out, root=str(out), command=["python"])
+    return recording_of_looks(
+        folder / "looks", folder / "seen", final=out, root=str(out), command=["python"], steps=steps
+    )
 
 
 def whole_states(recording):
@@ -164,12 +168,12 @@ def whole_states(recording):
     }
 
 
-def ran(tmp_path, text):
+def ran(tmp_path, text, steps=6):
     done = subprocess.run(
         [sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    return seen(tmp_path)
+    return seen(tmp_path, steps)
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +183,7 @@ def both(tmp_path_factory):
     command = [sys.executable, "-c", all_writers()]
     log = folder / "log"
     recorded = record(command, roots=[folder / "out"], folder=folder / "recorded", cwd=folder, log_path=log)
-    with recorded, seen(folder) as looked:
+    with recorded, seen(folder, 6 * len(WRITERS)) as looked:
         assert recorded.header.exit_code == 0, log.read_text()
         assert looked.header.complete
         assert prove(looked, folder / "out") == []
@@ -234,6 +238,105 @@ def test_what_comes_after_the_last_step_is_found_in_what_was_left(tmp_path):
         assert prove(recording, tmp_path / "out") == []
 
 
+def test_a_pointer_that_changes_last_points_to_what_was_left(tmp_path):
+    pointers = """
+for step in (3, 6):
+    os.symlink(f"s{step}.bin", out / "newest.new")
+    os.replace(out / "newest.new", out / "newest")
+"""
+    with ran(tmp_path, one_writer() + pointers) as recording:
+        assert recording.header.complete
+        assert prove(recording, tmp_path / "out") == []
+
+
+OVERWRITTEN = """
+set_mark(0, 7)
+with open(out / "state.bin", "r+b") as file:
+    file.write(b"x" * 20_000)
+set_mark(0, 8)
+"""
+REPLACED_UNSEEN = """
+set_mark(0, 7)
+(out / "steps.txt").write_text("3")
+set_mark(0, 8)
+import subprocess
+subprocess.run("printf 3%020d 0 > other; mv other out/steps.txt", shell=True, check=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "sizes"),
+    [(OVERWRITTEN, {"state.bin": {20_018}}), (REPLACED_UNSEEN, {"steps.txt": {1, 21}})],
+    ids=["overwritten", "replaced at the end"],
+)
+def test_what_was_never_there_in_part_is_not_torn(more, sizes, tmp_path):
+    with ran(tmp_path, one_writer() + more, steps=8) as recording:
+        assert prove(recording, tmp_path / "out") == []
+        (*_, last) = save_windows(recording)
+        states = enumerate_states(recording, last, Image(recording.header.roots[0]), ["kill"]).states
+        for name, allowed in sizes.items():
+            assert {state.image.file(name).size for state in states if state.image.file(name)} <= allowed
+
+
+def test_a_child_that_trains_looks_where_its_parent_does_not(tmp_path):
+    child = "if os.fork():\n    os._exit(os.waitstatus_to_exitcode(os.wait()[1]))\n"
+    with ran(tmp_path, one_writer(child)) as recording:
+        assert recording.header.complete
+
+
+@pytest.fixture
+def watched(tmp_path):
+    """An empty folder, and a keeper that looks at it."""
+    root, folder = tmp_path / "out", tmp_path / "looks"
+    root.mkdir()
+    folder.mkdir()
+    return root, Keeper(str(folder), str(root))
+
+
+def lines_of(tmp_path):
+    return [json.loads(line) for line in (tmp_path / "looks" / LINES).read_text().splitlines()]
+
+
+def test_what_goes_on_while_files_are_read_is_no_moment(watched, tmp_path, monkeypatch):
+    (root, keeper), keep = watched, Keeper._keep
+    (root / "a").write_text("1")
+
+    def beside(self, path):
+        if path.endswith("/a"):
+            (root / "b").write_text("2")
+        return keep(self, path)
+
+    monkeypatch.setattr(Keeper, "_keep", beside)
+    keeper.look("")
+    (root / "c").write_text("3")
+    keeper.look("")
+    keeper.write({"mark": 6})
+    with seen(tmp_path) as recording:
+        writes = [op for op in recording.operations if op.kind is Kind.WRITE]
+        assert {Path(op.path).name: op.together for op in writes} == {"a": True, "b": False, "c": False}
+
+
+def test_two_writes_within_a_tick_of_the_clock_are_told_apart(watched, tmp_path):
+    root, keeper = watched
+    second = time.time_ns() // 10**9 * 10**9
+    for text in ("one", "two"):
+        (root / "a").write_text(text)
+        os.utime(root / "a", ns=(second, second))
+        keeper.look("")
+    kept, places = (
+        (tmp_path / "looks" / CONTENT).read_bytes(),
+        [line["changed"]["a"] for line in lines_of(tmp_path)],
+    )
+    assert [kept[at : at + size] for _, _, at, size in places] == [b"one", b"two"]
+
+
+def test_looks_that_cannot_be_read_cost_the_recording_only(watched, tmp_path):
+    (tmp_path / "looks" / LINES).write_text('{"changed"\n')
+    with seen(tmp_path) as recording:
+        assert not recording.header.complete
+        assert "cannot be read" in recording.header.notes[0]
+
+
 def test_a_forked_child_leaves_the_looks_to_its_parent(tmp_path):
     child = """
 if os.fork() == 0:
@@ -250,7 +353,7 @@ os.wait()
 def test_another_rank_does_not_look(tmp_path):
     with ran(tmp_path, one_writer(rank=1)) as recording:
         assert not recording.header.complete
-        assert recording.header.notes == ["no process of rank 0 was seen to complete a step"]
+        assert recording.header.notes == ["the probe looked until step 0 of 6"]
 
 
 def test_looks_that_outgrow_their_limit_end_and_the_training_goes_on(tmp_path):
@@ -266,13 +369,10 @@ def test_a_place_that_cannot_be_written_to_costs_the_looks_only(tmp_path):
         assert not recording.header.complete
 
 
-def test_a_file_that_vanishes_during_a_look_is_told_as_gone_by_the_next(tmp_path, monkeypatch):
-    root, folder = tmp_path / "out", tmp_path / "looks"
-    root.mkdir()
-    folder.mkdir()
+def test_a_file_that_vanishes_during_a_look_is_told_as_gone_by_the_next(watched, tmp_path, monkeypatch):
+    root, keeper = watched
     file = root / "a"
     file.write_text("1")
-    keeper = Keeper(str(folder), str(root))
     keeper.look("")
     file.write_text("1, then more")
 
@@ -282,6 +382,5 @@ def test_a_file_that_vanishes_during_a_look_is_told_as_gone_by_the_next(tmp_path
 
     monkeypatch.setattr(Keeper, "_keep", too_late)
     keeper.look("")
-    keeper.look("")
-    told = [json.loads(line) for line in (folder / LINES).read_text().splitlines()]
-    assert [(sorted(line["changed"]), line["gone"]) for line in told] == [(["a"], []), ([], []), ([], ["a"])]
+    told = [(sorted(line["changed"]), line["gone"]) for line in lines_of(tmp_path)]
+    assert told == [(["a"], []), ([], []), ([], ["a"])]

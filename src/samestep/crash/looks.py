@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from samestep import __version__
 from samestep.crash.operations import Header, Kind, Operation
-from samestep.crash.recording import Recording, RecordingWriter
+from samestep.crash.recording import Recording, RecordingWriter, SpillLimitError
 from samestep.probe.looks import CONTENT, LINES, Keeper
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _IN_PLACE = _APPENDED | {Kind.CREATE, Kind.TRUNCATE}
 
 
 def recording_of_looks(
-    looks: Path, folder: Path, *, final: Path, root: str, command: Sequence[str]
+    looks: Path, folder: Path, *, final: Path, root: str, command: Sequence[str], steps: int
 ) -> Recording:
     """Turn the looks of a run into a recording.
 
@@ -39,16 +39,21 @@ def recording_of_looks(
         final: what the run has left of its durable folder, wherever it lies now.
         root: path of the durable folder as the run saw it.
         command: of the run.
+        steps: that the run took; looks that end before the last of them are incomplete.
     """
     writer = RecordingWriter(
         folder, Header(roots=[root], command=list(command), tier=PROBE, version=__version__)
     )
-    complete = False
-    if (looks / LINES).is_file():
-        complete = _Conversion(writer, root).convert(looks, final)
-    else:
-        writer.header.notes.append("no process of rank 0 was seen to complete a step")
-    writer.close(complete=complete)
+    conversion = _Conversion(writer, root)
+    try:
+        if (looks / LINES).is_file():
+            conversion.convert(looks, final)
+    except (OSError, ValueError, SpillLimitError) as error:
+        writer.header.notes.append(f"what the probe saw cannot be read, or not kept: {error}")
+        conversion.last = 0
+    if conversion.last != steps:
+        writer.header.notes.append(f"the probe looked until step {conversion.last} of {steps}")
+    writer.close(complete=conversion.last == steps)
     return Recording.open(folder)
 
 
@@ -70,7 +75,11 @@ class _Seen:
 
 
 class _Conversion:
-    """Appends to a recording what leads from one look to the next."""
+    """Appends to a recording what leads from one look to the next.
+
+    Attributes:
+        last: newest step that was seen to be complete.
+    """
 
     def __init__(self, writer: RecordingWriter, root: str) -> None:
         self._writer = writer
@@ -79,54 +88,66 @@ class _Conversion:
         self._numbers = itertools.count(1)
         self._inodes: dict[str, int] = {}
         self._held: set[int] = set()
+        self._steady = True
+        self.last = 0
 
-    def convert(self, looks: Path, final: Path) -> bool:
-        """Append all looks, and the state at the end; whether the looks went on until the end."""
+    def convert(self, looks: Path, final: Path) -> None:
+        """Append all looks, and the state at the end.
+
+        Raises:
+            OSError, ValueError: the looks cannot be read, or the bytes not kept.
+        """
         lines = [json.loads(line) for line in (looks / LINES).read_bytes().split(b"\n")[:-1]]
-        ended = [line["ended"] for line in lines if "ended" in line]
-        self._writer.header.notes += [f"the probe looked no further: {reason}" for reason in ended]
+        self._writer.header.notes += [
+            f"the probe looked no further: {line['ended']}" for line in lines if "ended" in line
+        ]
         content = _content(looks)
         self._writer.append(Operation(index=0, kind=Kind.MKDIR, path=self._root))
         for line in lines:
             if "mark" in line:
-                self._writer.append(Operation(index=0, kind=Kind.MARK, rank=0, step=line["mark"]))
+                self.last = line["mark"]
+                self._writer.append(Operation(index=0, kind=Kind.MARK, rank=0, step=self.last))
             elif "changed" in line:
                 self._look(line, content)
-        if not ended:
-            self._look_at_the_end(looks / "end", final)
-        return not ended
+        self._look_at_the_end(looks / "end", final)
 
     def _look_at_the_end(self, scratch: Path, final: Path) -> None:
         """Compare with what was left: a process that is ended from outside cannot look any more."""
         scratch.mkdir()
+        self._steady = True
         Keeper(str(scratch), str(final)).look("")
         content, now = _content(scratch), {}
         for line in (scratch / LINES).read_bytes().splitlines():
             now = {path: _seen(facts, content) for path, facts in json.loads(line)["changed"].items()}
         # a copy has numbers of its own: what has the same name and kind is the same
         known = {path: self._there[path].inode for path in now if path in self._there}
-        self._advance(
-            {path: replace(seen, inode=known.get(path, -at)) for at, (path, seen) in enumerate(now.items())},
-            "",
-        )
+        now = {path: replace(seen, inode=known.get(path, -at)) for at, (path, seen) in enumerate(now.items())}
+        self._advance(now, "", ordered=False)
 
     def _look(self, line: Mapping[str, Any], content: memoryview) -> None:
         now = {path: seen for path, seen in self._there.items() if path not in line["gone"]}
         written = {path: _seen(facts, content) for path, facts in line["changed"].items()}
+        self._steady = line["steady"]
         self._advance(now | written, line["opened"])
         self._held |= {seen.inode for seen in written.values() if seen.kind == "file"}
         closed = self._held.difference(line["held"])
         self._held -= closed
         for path, seen in self._there.items():
             if seen.inode in closed:
-                self._writer.append(self._operation(Kind.CLOSE, path, derived=True))
+                closing = self._operation(Kind.CLOSE, path, derived=True)
+                closing.together = not self._steady
+                self._writer.append(closing)
 
-    def _advance(self, now: dict[str, _Seen], opened: str) -> None:
-        """Append what leads from the last look to this one, as one group unless its order is known."""
-        operations = [*self._moves(now), *self._removals(now), *self._arrivals(now)]
+    def _advance(self, now: dict[str, _Seen], opened: str, *, ordered: bool = True) -> None:
+        """Append what leads from the last look to this one, as one group unless its order is known.
+
+        A look during which something went on is no moment: its group has no end before the next one's.
+        """
+        operations = [*self._moves(now), *self._removals(now), *self._arrivals(now, ordered=ordered)]
         self._there = now
-        if not _written_alone(operations, f"{self._root}/{opened}" if opened else ""):
-            for operation in operations[:-1]:
+        alone = _written_alone(operations, f"{self._root}/{opened}" if opened else "")
+        if not (alone and ordered and self._steady):
+            for operation in operations[:-1] if self._steady else operations:
                 operation.together = True
         for operation in operations:
             self._writer.append(operation)
@@ -150,12 +171,16 @@ class _Conversion:
     def _removals(self, now: dict[str, _Seen]) -> Iterator[Operation]:
         """Yield the removal of what is gone, or has become something else, from the inside out."""
         for path, seen in sorted(self._there.items(), reverse=True):
-            stays = path in now and (now[path].kind, now[path].inode) == (seen.kind, seen.inode)
-            if not stays:
+            after = now.get(path)
+            if after is None or (after.kind, after.inode, after.target) != (
+                seen.kind,
+                seen.inode,
+                seen.target,
+            ):
                 yield self._operation(Kind.RMDIR if seen.kind == "folder" else Kind.UNLINK, path)
                 del self._there[path], self._inodes[path]
 
-    def _arrivals(self, now: dict[str, _Seen]) -> Iterator[Operation]:
+    def _arrivals(self, now: dict[str, _Seen], *, ordered: bool) -> Iterator[Operation]:
         """Yield what is new or was written to, from the outside in."""
         for path, seen in sorted(now.items()):
             before = self._there.get(path)
@@ -170,7 +195,7 @@ class _Conversion:
                     yield from self._written(path, seen.content, 0)
             elif before.content != seen.content:
                 kept = len(before.content)
-                if seen.content[:kept] != before.content:
+                if not ordered or seen.content[:kept] != before.content:
                     kept = 0
                     yield self._operation(Kind.TRUNCATE, path)
                 yield from self._written(path, seen.content, kept)

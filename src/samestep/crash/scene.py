@@ -88,6 +88,7 @@ class Scene:
     _positions: dict[int, int] = field(default_factory=dict)
     _final: dict[str, str] = field(default_factory=dict)
     _width: int = 3
+    _amid: bool = False
 
     @classmethod
     def of(cls, recording: Recording, window: Window, base: Image) -> Scene:
@@ -102,6 +103,7 @@ class Scene:
         for operation in recording.operations[: window.first]:
             steps.step(operation)
         scene = cls(window, steps.image.compact())
+        scene._amid = window.first > 0 and recording.operations[window.first - 1].together
         scene._width = max(3, len(str(len(window.operations) - 1)))
         scene._final = final_names(recording.operations[window.first : window.last + 1])
         own = set(window.operations)
@@ -189,6 +191,8 @@ class Scene:
                 self.cuts.append(
                     self._cut(position, image.copy(), writes, moment=moment, end=position in ends)
                 )
+        if self._amid and len(self.cuts) > 1:
+            del self.cuts[0]  # nobody knows what was there just before this save
         self.moments = sum(cut.moment for cut in self.cuts)
         if self.ranks > 1:
             self._vary_ranks()
@@ -216,7 +220,7 @@ class Scene:
 
     def _was_seen_to_begin(self, position: int) -> bool:
         """Say whether what was there just before an effect is known: else a write may have been no write there."""
-        return position == 0 or not self.effects[position - 1].operation.together
+        return not (self.effects[position - 1].operation.together if position else self._amid)
 
     def _weight(self, position: int, *, end: bool) -> int:
         rest = (at for at in range(position + 1, len(self.effects)) if self.own[at])

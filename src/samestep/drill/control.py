@@ -99,7 +99,7 @@ def run_reference(
         check_control(record, workshop.options, workshop.site.left_behind())
         machine.snapshot(workshop.snapshot(FINAL))
         if recorder:
-            keep_recording(recorder, workshop, machine, plan.command)
+            keep_recording(recorder, workshop, machine, plan.command, record.steps)
         strays = _strays(machine)
     return _control_run(record, workshop.snapshot(FINAL), strays)
 

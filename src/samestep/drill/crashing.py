@@ -157,6 +157,8 @@ class Crashes:
         """Say what a name that no state has may have been meant for."""
         signs = {f"/{model}/": model for model in MODELS} | {"/again/": COMPOUND}
         asked = [model for sign, model in signs.items() if sign in name and model not in self.record.models]
+        if asked and self.main.recording.header.tier != SUPERVISED:
+            return "this machine lets nobody supervise system calls, so only kills are tried: samestep doctor"
         if asked:
             return f"its model was not looked at: --models {','.join([*self.record.models, *asked])}"
         near = nearest_names(name, [save.enumeration for save in self.saves])

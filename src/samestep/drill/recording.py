@@ -55,7 +55,9 @@ def recorded_by(recorder: str, workshop: Workshop) -> dict[str, Any]:
     return {name: str(workshop.site.seat / place) for name, place in places.items()}
 
 
-def keep_recording(recorder: str, workshop: Workshop, machine: Machine, command: Sequence[str]) -> None:
+def keep_recording(
+    recorder: str, workshop: Workshop, machine: Machine, command: Sequence[str], steps: int
+) -> None:
     """Keep the recording of a control that has ended as ``workshop.recording``.
 
     Args:
@@ -63,6 +65,7 @@ def keep_recording(recorder: str, workshop: Workshop, machine: Machine, command:
         workshop: where to work; holds what the control has left.
         machine: that it ran on.
         command: of the control.
+        steps: that it took.
     """
     if recorder == SUPERVISED:
         (machine.folder / RECORDING).replace(workshop.recording)
@@ -73,4 +76,5 @@ def keep_recording(recorder: str, workshop: Workshop, machine: Machine, command:
         final=workshop.snapshot(FINAL),
         root=str(machine.seat_out),
         command=command,
+        steps=steps,
     ).close()

@@ -11,6 +11,8 @@ of every file that a look found new or changed).
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import functools
 import json
 import os
@@ -32,17 +34,23 @@ LIMIT_BYTES = 20 * 2**30
 
 CHUNK_BYTES = 1 << 20
 
+RACY_BYTES, RACY_NS = 1 << 20, 2 * 10**9
+"""A file that is no larger, and was written no longer ago, is read again: time stamps do not tell all writes apart."""
+
+TRIES = 3
+"""How often to look until nothing has changed meanwhile."""
+
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_PATHS = {
-    "os.rename": 2,
-    "os.link": 2,
-    "os.symlink": 2,
-    "os.remove": 1,
-    "os.mkdir": 1,
-    "os.rmdir": 1,
-    "os.truncate": 1,
+_PATHS: dict[str, tuple[tuple[int, int | None], ...]] = {
+    "os.rename": ((0, 2), (1, 3)),
+    "os.link": ((0, 2), (1, 3)),
+    "os.symlink": ((1, 2),),
+    "os.remove": ((0, 1),),
+    "os.rmdir": ((0, 1),),
+    "os.mkdir": ((0, 2),),
+    "os.truncate": ((0, None),),
 }
-"""Audit events that announce a change of names or sizes, and how many of their arguments are paths."""
+"""Audit events that announce a change of names or sizes: which arguments are paths, and the folders they start from."""
 
 Listing = dict[str, list[Any]]
 
@@ -80,14 +88,18 @@ class Looks:
         torch.save = torch.serialization.save = told
 
     def _leave_to_parent(self) -> None:
-        self._off = True
+        """In a forked child: leave the looks to the parent, unless it has none and the child may be what trains."""
+        self._off = self._off or self._keeper is not None
+        self._lock, self._busy = threading.RLock(), False
 
     def _on_audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self._off or not (event == "open" or event in _PATHS):
             return
         try:
             self._concerned(event, arguments)
-        except Exception as error:  # it would fail the script's own call
+        except (
+            Exception
+        ) as error:  # it would fail the script's own call; so what a signal handler raises is lost here
             self._give_up(f"{type(error).__name__}: {error}")
 
     def _concerned(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -98,9 +110,10 @@ class Looks:
             name = os.fsdecode(path)
             if name.startswith(f"{MARK_FOLDER}/"):
                 self._mark(*map(int, name.split("/")[-2:]))
-            elif self._inside(name) is not None:
-                self._look(opens=self._inside(name) or "")
-        elif any(self._may_be_inside(path) for path in arguments[: _PATHS[event]]):
+            elif (inside := self._inside(name)) is not None:
+                anew = flags & os.O_TRUNC or not os.path.exists(name)  # noqa: PTH110 - runs in every open()
+                self._look(opens=inside if anew else "")
+        elif any(self._is_inside(arguments, *places) for places in _PATHS[event]):
             self._look()
 
     def _inside(self, name: str) -> str | None:
@@ -111,10 +124,14 @@ class Looks:
                 return whole[len(root) + 1 :]
         return None
 
-    def _may_be_inside(self, path: Any) -> bool:
-        """Say whether a path is below the durable folder; a bare name may be relative to an open folder there."""
-        name = path if isinstance(path, int) else os.fsdecode(path)
-        return isinstance(name, int) or os.sep not in name or self._inside(name) is not None
+    def _is_inside(self, arguments: tuple[Any, ...], path_at: int, folder_at: int | None) -> bool:
+        """Say whether an argument is a path below the durable folder, perhaps relative to an open folder."""
+        path = arguments[path_at]
+        if isinstance(path, int):
+            return True  # an open file: any may be
+        folder = -1 if folder_at is None else arguments[folder_at]
+        start = os.readlink(f"/proc/self/fd/{folder}") if folder >= 0 else ""  # noqa: PTH115
+        return self._inside(os.path.join(start, os.fsdecode(path))) is not None  # noqa: PTH118
 
     def _mark(self, rank: int, step: int) -> None:
         if rank != 0:
@@ -143,7 +160,7 @@ class Looks:
             try:
                 self._keeper.write({"ended": reason[:300]})
             except OSError:
-                return  # the reader finds that the last state is missing
+                return  # the reader finds that the last step is missing
 
 
 class Keeper:
@@ -158,7 +175,7 @@ class Keeper:
     """
 
     def __init__(self, folder: str, root: str) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._root = root
         self._lines = os.open(f"{folder}/{LINES}", flags)
         self._content = os.open(f"{folder}/{CONTENT}", flags)
@@ -168,27 +185,54 @@ class Keeper:
         self._end = 0
 
     def look(self, opened: str) -> None:
-        """Write a line with what changed since the last look; none when nothing did.
+        """Write what changed since the last look; nothing when nothing did.
 
         Args:
-            opened: path of the file that was about to be opened for writing at the last look.
+            opened: path of the file that was about to be made or emptied, and written, at the last look.
         """
+        for tries_left in reversed(range(TRIES)):
+            steady = self._look_once(opened)
+            if steady or not tries_left:
+                return
+            opened = ""
+
+    def _look_once(self, opened: str) -> bool:
+        """Write a line, and say whether nothing went on while files were read: else it shows no moment at all."""
         now = dict(listing(self._root))
-        changed = {path: facts for path, facts in now.items() if self._known.get(path) != facts}
+        changed = {
+            path: facts
+            for path, facts in now.items()
+            if self._known.get(path) != facts or self._differs(path, facts)
+        }
         gone = [path for path in self._known if path not in now]
         shown = {path: kept for path, facts in changed.items() if (kept := self._with_content(path, facts))}
+        steady = not changed or dict(listing(self._root)) == now
         before, self._held = self._held, self._open_files()
         if not changed and not gone and self._held == before:
-            return
+            return True
         seen = {"opened": opened, "changed": shown, "gone": gone, "held": self._held}
-        self.write(seen | {"seconds": time.monotonic()})
+        self.write(seen | {"steady": steady, "seconds": time.monotonic()})
         vanished = changed.keys() - shown.keys()  # removed since they were listed: the next look tells
         before_that = {path: facts for path, facts in self._known.items() if path in vanished}
         self._known = {path: facts for path, facts in now.items() if path not in vanished} | before_that
+        return steady
 
     def write(self, line: dict[str, Any]) -> None:
         """Append a line; it outlives the process as soon as this returns."""
-        os.write(self._lines, json.dumps(line).encode() + b"\n")
+        _write_all(self._lines, json.dumps(line).encode() + b"\n")
+
+    def _differs(self, path: str, facts: list[Any]) -> bool:
+        """Say whether a file that seems to be the same has been written to within a tick of its time stamp."""
+        kind, inode, *rest = facts
+        kept = self._kept.get(inode)
+        if kind != "file" or kept is None or rest[0] > RACY_BYTES or time.time_ns() - rest[1] > RACY_NS:
+            return False
+        at, length, *_ = kept
+        with contextlib.suppress(FileNotFoundError), open(f"{self._root}/{path}", "rb") as file:  # noqa: PTH123
+            if file.read(RACY_BYTES + 1) != os.pread(self._content, length, at):
+                del self._kept[inode]
+                return True
+        return False
 
     def _with_content(self, path: str, facts: list[Any]) -> list[Any] | None:
         """Return ``["file", inode, position in the content, bytes]`` for a file, and other facts as they are.
@@ -209,11 +253,13 @@ class Keeper:
         return [kind, inode, *kept[:2]]
 
     def _open_files(self) -> list[int]:
-        """Return the inodes of the files kept here that this process holds open."""
-        found = set()
+        """Return the inodes of the files kept here that this process holds open for writing."""
+        found, device = set(), os.stat(self._root).st_dev  # noqa: PTH116
         for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - no event of this process is about a Path
             with contextlib.suppress(OSError):
-                found.add(os.fstat(int(name)).st_ino)
+                facts = os.fstat(int(name))
+                writable = fcntl.fcntl(int(name), fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+                found |= {facts.st_ino} if writable and facts.st_dev == device else set()
         return sorted(found & self._kept.keys())
 
     def _keep(self, path: str) -> tuple[int, int]:
@@ -222,13 +268,17 @@ class Keeper:
         try:
             while part := os.read(source, CHUNK_BYTES):
                 if self._end + len(part) > LIMIT_BYTES:
-                    raise OverflowError(f"the content of the saves exceeds {LIMIT_BYTES >> 30} GiB")
+                    raise OSError(errno.EFBIG, f"the content of the saves exceeds {LIMIT_BYTES >> 30} GiB")
+                _write_all(self._content, part)
                 self._end += len(part)
-                while part:
-                    part = part[os.write(self._content, part) :]
         finally:
             os.close(source)
         return begun, self._end - begun
+
+
+def _write_all(file: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(file, content) :]
 
 
 def listing(root: str) -> Iterator[tuple[str, list[Any]]]:
