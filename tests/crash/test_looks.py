@@ -19,7 +19,7 @@ from samestep.crash.recorder.proof import prove
 from samestep.crash.recorder.running import record
 from samestep.crash.states import enumerate_states
 from samestep.crash.windows import save_windows
-from samestep.probe.looks import CONTENT, LINES, Keeper
+from samestep.probe.looks import CONTENT, LINES, Keeper, Looks
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -384,3 +384,25 @@ def test_a_file_that_vanishes_during_a_look_is_told_as_gone_by_the_next(watched,
     keeper.look("")
     told = [(sorted(line["changed"]), line["gone"]) for line in lines_of(tmp_path)]
     assert told == [(["a"], []), ([], []), ([], ["a"])]
+
+
+@pytest.mark.parametrize(("mode", "held"), [("r+b", True), ("rb", False)])
+def test_only_a_file_that_is_open_for_writing_is_still_being_written(watched, tmp_path, mode, held):
+    root, keeper = watched
+    (root / "a").write_text("1")
+    with (root / "a").open(mode):
+        keeper.look("")
+    (line,) = lines_of(tmp_path)
+    assert line["held"] == ([(root / "a").stat().st_ino] if held else [])
+
+
+def test_names_in_an_open_folder_concern_the_folder_that_is_open(tmp_path):
+    looks = Looks(str(tmp_path / "looks"), str(tmp_path / "out"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "cache").mkdir()
+    found = {}
+    for name in ("out", "cache"):
+        folder = os.open(tmp_path / name, os.O_RDONLY)
+        found[name] = looks._is_inside(("file", folder), 0, 1)
+        os.close(folder)
+    assert found == {"out": True, "cache": False}
