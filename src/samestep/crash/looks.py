@@ -13,16 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from samestep import __version__
-from samestep.crash.operations import Header, Kind, Operation
+from samestep.crash.operations import SEEN, Header, Kind, Operation
 from samestep.crash.recording import Recording, RecordingWriter, SpillLimitError
 from samestep.probe.looks import CONTENT, LINES, Keeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-
-PROBE = "probe"
-"""Tier of a recording that is made of looks."""
 
 _APPENDED = frozenset({Kind.WRITE})
 _IN_PLACE = _APPENDED | {Kind.CREATE, Kind.TRUNCATE}
@@ -42,7 +39,7 @@ def recording_of_looks(
         steps: that the run took; looks that end before the last of them are incomplete.
     """
     writer = RecordingWriter(
-        folder, Header(roots=[root], command=list(command), tier=PROBE, version=__version__)
+        folder, Header(roots=[root], command=list(command), tier=SEEN, version=__version__)
     )
     conversion = _Conversion(writer, root)
     try:
@@ -72,6 +69,11 @@ class _Seen:
     inode: int
     content: memoryview = field(default_factory=lambda: memoryview(b""))
     target: str = ""
+
+    @property
+    def identity(self) -> tuple[str, int, str]:
+        """What stays the same as long as it is the same thing: a link that says something else is another."""
+        return (self.kind, self.inode, self.target)
 
 
 class _Conversion:
@@ -171,12 +173,7 @@ class _Conversion:
     def _removals(self, now: dict[str, _Seen]) -> Iterator[Operation]:
         """Yield the removal of what is gone, or has become something else, from the inside out."""
         for path, seen in sorted(self._there.items(), reverse=True):
-            after = now.get(path)
-            if after is None or (after.kind, after.inode, after.target) != (
-                seen.kind,
-                seen.inode,
-                seen.target,
-            ):
+            if path not in now or now[path].identity != seen.identity:
                 yield self._operation(Kind.RMDIR if seen.kind == "folder" else Kind.UNLINK, path)
                 del self._there[path], self._inodes[path]
 

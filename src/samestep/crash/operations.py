@@ -12,6 +12,12 @@ from samestep.contract.words import Word
 
 SCHEMA = "samestep.recording/1"
 
+SUPERVISED = "notify"
+"""Tier of a recording by seccomp user notification: every operation is known."""
+
+SEEN = "probe"
+"""Tier of a recording made of what the training process saw of its own saves: weaker."""
+
 
 class Kind(Word):
     """What an operation does."""
@@ -98,7 +104,7 @@ class Header(msgspec.Struct, kw_only=True):
     Attributes:
         roots: watched folders, the durable one first.
         command: argv.
-        tier: mechanism, ``notify`` (seccomp user notification) or ``probe`` (events of the probe, weaker).
+        tier: mechanism, `SUPERVISED` or `SEEN`.
         machine: processor architecture.
         opaque: files that were written through shared mappings.
         notes: what could not be followed, one sentence each.

@@ -11,7 +11,7 @@ from samestep.crash.choose import choose
 from samestep.crash.image import Image
 from samestep.crash.materialise import materialise
 from samestep.crash.models import COMPOUND, MODELS
-from samestep.crash.operations import Kind
+from samestep.crash.operations import SUPERVISED, Kind
 from samestep.crash.recorder import Fault, counted
 from samestep.crash.recorder.proof import prove
 from samestep.crash.recording import Recording
@@ -21,7 +21,6 @@ from samestep.crash.windows import relative
 from samestep.crash.wording import described, final_names
 from samestep.drill.judging.crash import FAULT, SaveHistory
 from samestep.drill.judging.judgement import Case
-from samestep.drill.recording import SUPERVISED
 from samestep.drill.result import CrashOperation, CrashPoint, CrashRecord, CrashWindow, Expectation
 from samestep.drill.saves import saves_of
 from samestep.drill.scenario import Arrangement, DiskState, Scenario

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from samestep.crash.looks import PROBE, recording_of_looks
+from samestep.crash.looks import recording_of_looks
+from samestep.crash.operations import SEEN, SUPERVISED
 from samestep.crash.recorder.capability import capability
 from samestep.drill.scenario import FINAL
 
@@ -19,9 +20,6 @@ RECORDING = "recording"
 
 LOOKS = "looks"
 """Folder on a machine for what its training process sees of saves."""
-
-SUPERVISED = "notify"
-"""Tier of a recording that knows every operation."""
 
 
 def choose_recorder(ranks: int) -> tuple[str, str]:
@@ -41,7 +39,7 @@ def choose_recorder(ranks: int) -> tuple[str, str]:
             "",
             f"{able.reason}; not where several ranks save, of which none sees in what order the others do",
         )
-    return PROBE, able.reason
+    return SEEN, able.reason
 
 
 def recorded_by(recorder: str, workshop: Workshop) -> dict[str, Any]:
@@ -51,7 +49,7 @@ def recorded_by(recorder: str, workshop: Workshop) -> dict[str, Any]:
         recorder: see `Header.tier`; empty: they are not.
         workshop: where it works.
     """
-    places = {SUPERVISED: {"recording": RECORDING}, PROBE: {"looks": LOOKS}}.get(recorder, {})
+    places = {SUPERVISED: {"recording": RECORDING}, SEEN: {"looks": LOOKS}}.get(recorder, {})
     return {name: str(workshop.site.seat / place) for name, place in places.items()}
 
 

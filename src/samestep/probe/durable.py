@@ -29,7 +29,7 @@ class DurableWatch:
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.abspath(folder) if folder else ""  # noqa: PTH100 - links stay as named
-        self._roots = tuple({self._folder, os.path.realpath(folder)}) if folder else ()
+        self._roots = names_of(folder) if folder else ()
         self._known: dict[str, Fingerprint] = {}
         self._read: dict[str, None] = {}
         self.not_followed: list[str] = []
@@ -57,7 +57,9 @@ class DurableWatch:
 
     def _scan(self) -> dict[str, Fingerprint]:
         found: dict[str, Fingerprint] = {}
-        for path, entry in _files(self._folder):
+        for path, entry in entries_below(self._folder):
+            if entry.is_dir(follow_symlinks=False):
+                continue
             if len(found) >= MOST_FILES:
                 self._note(f"only {MOST_FILES} files of the durable folder are watched: it holds more")
                 break
@@ -87,11 +89,10 @@ class DurableWatch:
     def _note_read(self, path: Any) -> None:
         if isinstance(path, int):
             return
-        name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - links stay as the script names them
-        for root in self._roots:
-            if name.startswith(root + os.sep) and os.path.isfile(name):  # noqa: PTH113 - runs in every open()
-                self._read[name[len(root) + 1 :]] = None
-                return
+        name = os.fsdecode(path)
+        inside = place_below(self._roots, name)
+        if inside and os.path.isfile(name):  # noqa: PTH113 - runs in every open()
+            self._read[inside] = None
 
     def _wrap_safetensors(self, module: Any) -> None:
         """Wrap the native reader, which opens files without Python; its own class still answers isinstance."""
@@ -123,8 +124,22 @@ def _reads(mode: str | None, flags: int) -> bool:
     return not writes_only and not flags & (os.O_CREAT | os.O_TRUNC)
 
 
-def _files(folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield every file and link below ``folder`` with its relative path; links are not followed."""
+def names_of(folder: str) -> tuple[str, ...]:
+    """Return the absolute names of a folder: as it is called, and without links."""
+    return tuple({os.path.abspath(folder), os.path.realpath(folder)})  # noqa: PTH100 - links stay as named
+
+
+def place_below(roots: tuple[str, ...], name: str) -> str | None:
+    """Return a path relative to the first of ``roots`` that it lies in, ``""`` for a root itself, None elsewhere."""
+    whole = os.path.abspath(name)  # noqa: PTH100 - links stay as the script names them
+    for root in roots:
+        if whole == root or whole.startswith(root + os.sep):
+            return whole[len(root) + 1 :]
+    return None
+
+
+def entries_below(folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield everything below ``folder`` with its relative path, folders before what they hold; follow no links."""
     waiting = [(folder, "")]
     while waiting:
         path, prefix = waiting.pop()
@@ -134,10 +149,9 @@ def _files(folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         except OSError:
             continue  # removed since it was listed
         for entry in listed:
+            yield prefix + entry.name, entry
             if entry.is_dir(follow_symlinks=False):
                 waiting.append((entry.path, f"{prefix}{entry.name}/"))
-            else:
-                yield prefix + entry.name, entry
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

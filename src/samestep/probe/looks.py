@@ -23,6 +23,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..trace.marks import MARK_FOLDER
+from .durable import entries_below, names_of, place_below
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +67,7 @@ class Looks:
     def __init__(self, folder: str, root: str) -> None:
         self._folder = folder
         self._root = os.path.abspath(root)  # noqa: PTH100 - links stay as named
-        self._roots = tuple({self._root, os.path.realpath(root)})
+        self._roots = names_of(root)
         self._keeper: Keeper | None = None
         self._opened = ""
         self._off = False
@@ -97,9 +98,8 @@ class Looks:
             return
         try:
             self._concerned(event, arguments)
-        except (
-            Exception
-        ) as error:  # it would fail the script's own call; so what a signal handler raises is lost here
+        except Exception as error:
+            # it would fail the script's own call; what a signal handler of the script raises here is lost with it
             self._give_up(f"{type(error).__name__}: {error}")
 
     def _concerned(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -110,19 +110,11 @@ class Looks:
             name = os.fsdecode(path)
             if name.startswith(f"{MARK_FOLDER}/"):
                 self._mark(*map(int, name.split("/")[-2:]))
-            elif (inside := self._inside(name)) is not None:
+            elif (inside := place_below(self._roots, name)) is not None:
                 anew = flags & os.O_TRUNC or not os.path.exists(name)  # noqa: PTH110 - runs in every open()
                 self._look(opens=inside if anew else "")
         elif any(self._is_inside(arguments, *places) for places in _PATHS[event]):
             self._look()
-
-    def _inside(self, name: str) -> str | None:
-        """Return a path relative to the durable folder, None outside of it."""
-        whole = os.path.abspath(name)  # noqa: PTH100 - runs in every open()
-        for root in self._roots:
-            if whole.startswith(root + os.sep) or whole == root:
-                return whole[len(root) + 1 :]
-        return None
 
     def _is_inside(self, arguments: tuple[Any, ...], path_at: int, folder_at: int | None) -> bool:
         """Say whether an argument is a path below the durable folder, perhaps relative to an open folder."""
@@ -131,7 +123,7 @@ class Looks:
             return True  # an open file: any may be
         folder = -1 if folder_at is None else arguments[folder_at]
         start = os.readlink(f"/proc/self/fd/{folder}") if folder >= 0 else ""  # noqa: PTH115
-        return self._inside(os.path.join(start, os.fsdecode(path))) is not None  # noqa: PTH118
+        return place_below(self._roots, os.path.join(start, os.fsdecode(path))) is not None  # noqa: PTH118
 
     def _mark(self, rank: int, step: int) -> None:
         if rank != 0:
@@ -210,8 +202,7 @@ class Keeper:
         before, self._held = self._held, self._open_files()
         if not changed and not gone and self._held == before:
             return True
-        seen = {"opened": opened, "changed": shown, "gone": gone, "held": self._held}
-        self.write(seen | {"steady": steady, "seconds": time.monotonic()})
+        self.write({"opened": opened, "changed": shown, "gone": gone, "held": self._held, "steady": steady})
         vanished = changed.keys() - shown.keys()  # removed since they were listed: the next look tells
         before_that = {path: facts for path, facts in self._known.items() if path in vanished}
         self._known = {path: facts for path, facts in now.items() if path not in vanished} | before_that
@@ -282,29 +273,20 @@ def _write_all(file: int, content: bytes) -> None:
 
 
 def listing(root: str) -> Iterator[tuple[str, list[Any]]]:
-    """Yield everything below a folder with its relative path, folders before what they hold.
+    """Yield everything below a folder with its relative path.
 
     Yields:
         The path, and ``["folder", inode]``, ``["link", inode, target]`` or ``["file", inode, bytes, modified in ns]``.
     """
-    waiting = [("", root)]
-    while waiting:
-        prefix, folder = waiting.pop()
+    for path, entry in entries_below(root):
         try:
-            with os.scandir(folder) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
+            facts = entry.stat(follow_symlinks=False)
+            target = os.readlink(entry.path) if stat.S_ISLNK(facts.st_mode) else ""  # noqa: PTH115
         except FileNotFoundError:
             continue  # removed since it was listed
-        for entry in found:
-            path = prefix + entry.name
-            try:
-                facts = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            if stat.S_ISDIR(facts.st_mode):
-                yield path, ["folder", facts.st_ino]
-                waiting.append((f"{path}/", entry.path))
-            elif stat.S_ISLNK(facts.st_mode):
-                yield path, ["link", facts.st_ino, os.readlink(entry.path)]  # noqa: PTH115
-            elif stat.S_ISREG(facts.st_mode):
-                yield path, ["file", facts.st_ino, facts.st_size, facts.st_mtime_ns]
+        if stat.S_ISDIR(facts.st_mode):
+            yield path, ["folder", facts.st_ino]
+        elif target:
+            yield path, ["link", facts.st_ino, target]
+        elif stat.S_ISREG(facts.st_mode):
+            yield path, ["file", facts.st_ino, facts.st_size, facts.st_mtime_ns]

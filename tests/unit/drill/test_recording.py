@@ -2,8 +2,8 @@
 
 import pytest
 
-from samestep.crash.looks import PROBE
-from samestep.drill.recording import SUPERVISED, choose_recorder
+from samestep.crash.operations import SEEN, SUPERVISED
+from samestep.drill.recording import choose_recorder
 from samestep.process import Capability
 
 
@@ -12,7 +12,7 @@ from samestep.process import Capability
     [
         (True, 1, SUPERVISED, ""),
         (True, 2, SUPERVISED, ""),
-        (False, 1, PROBE, "no seccomp"),
+        (False, 1, SEEN, "no seccomp"),
         (False, 2, "", "no seccomp; not where several ranks save"),
     ],
 )

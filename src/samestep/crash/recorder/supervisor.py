@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from samestep import __version__
-from samestep.crash.operations import Header
+from samestep.crash.operations import SUPERVISED, Header
 from samestep.crash.recorder import abi, contents, names, opens, syncs, transfers
 from samestep.crash.recorder.abi import RefusedError
 from samestep.crash.recorder.launch import Launch, launch
@@ -70,7 +70,7 @@ def supervise(order: Order, argv: Sequence[str]) -> int:
     header = Header(
         roots=[words(root) for root in roots.paths],
         command=list(argv),
-        tier="notify",
+        tier=SUPERVISED,
         machine=platform.machine(),
         version=__version__,
     )
